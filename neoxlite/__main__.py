@@ -1,0 +1,7 @@
+"""``python -m neoxlite``: the trainer without its console script."""
+
+import sys
+
+from neoxlite.cli import main
+
+sys.exit(main())

@@ -1,0 +1,36 @@
+"""The ``neoxlite`` command: one module per subcommand, imported on use."""
+
+from __future__ import annotations
+
+import click
+
+from neoxlite import __version__
+from neoxlite.common.cli import LazyGroup, run
+
+_COMMANDS = {
+    "data": ("neoxlite.cli.data:data", "Collect text, train a tokenizer, write .bin/.idx, compare n-gram baselines."),
+    "train": ("neoxlite.cli.train:train", "Train from GPT-NeoX YAML files."),
+    "evaluate": ("neoxlite.cli.evaluate:evaluate", "Loss of a checkpoint on held-out data."),
+    "generate": ("neoxlite.cli.generate:generate", "Continue a text with a checkpoint."),
+    "config": ("neoxlite.cli.config:config", "Show a configuration as resolved: batch, layout, parameters, FLOPs."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="neoxlite")
+def cli() -> None:
+    """Train GPT-NeoX models with DeepSpeed, from GPT-NeoX YAML files.
+
+    \b
+    Examples:
+      neoxlite train 2-7B.yml local_setup.yml -d configs
+      neoxlite config 2-7B.yml --world-size 16
+      neoxlite generate --load checkpoints --prompt "def main("
+
+    Any command takes --debug, which shows the traceback of an error.
+    """
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return run(cli, "neoxlite", argv)

@@ -1,0 +1,87 @@
+"""A click group that imports a command only when it is asked for, and shows user errors as two lines."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+import click
+
+from neoxlite.common.errors import UserError
+
+
+class LazyGroup(click.Group):
+    """A command group whose commands live in modules of their own, imported on use.
+
+    Args:
+        lazy: command name -> ("package.module:attribute", short help). The short help stands here so that ``--help`` of
+            the group imports none of the modules.
+    """
+
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._lazy = dict(lazy)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return all names in the order they were declared, which is the order of a user's day."""
+        return [*self._lazy, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return the command, or None if there is none of that name."""
+        if cmd_name not in self._lazy:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = self._lazy[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{module}:{attribute} is no click command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the section of commands from the short helps, without importing anything."""
+        rows = [(name, short) for name, (_, short) in self._lazy.items()]
+        rows += [
+            (name, command.get_short_help_str(70)) for name, command in self.commands.items() if not command.hidden
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def run(group: click.Group, program: str, argv: list[str] | None = None) -> int:
+    """Run ``group`` and return the process's exit code.
+
+    A `UserError` becomes ``program: message`` and its hint on stderr; with ``--debug`` or HPCJOB_DEBUG a traceback too.
+    A broken pipe (``| head``) ends quietly, Ctrl-C with 130.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = bool(os.environ.get("HPCJOB_DEBUG"))
+    if "--debug" in arguments[: arguments.index("--")] if "--" in arguments else "--debug" in arguments:
+        arguments.remove("--debug")
+        debug = True
+    try:
+        result = group.main(args=arguments, prog_name=program, standalone_mode=False)
+        sys.stdout.flush()
+    except UserError as error:
+        return _report(error, program, debug, sys.stderr)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # What was not written has no reader; point stdout at nothing so that the interpreter's own flush is quiet too.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return result if isinstance(result, int) else 0
+
+
+def _report(error: UserError, program: str, debug: bool, stream: TextIO) -> int:
+    if debug:
+        traceback.print_exception(error, file=stream)
+    print(f"{program}: {error.message}", file=stream)
+    if error.hint:
+        print(f"{' ' * len(program)}  {error.hint}", file=stream)
+    return error.exit_code
