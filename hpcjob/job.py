@@ -1,0 +1,121 @@
+"""The job file: what to run, and what it asks of a cluster. Flat keys; options of the command line override them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=1, le=100_000)]
+Text = Annotated[str, Meta(min_length=1)]
+Argv = Annotated[list[str], Meta(min_length=1)]
+EnvName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
+Env = dict[EnvName, str | int | float]
+LauncherName = Literal["mpirun", "pdsh", "srun", "torchrun", "none"]
+
+
+class Python(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """The Python environment of a job: activated after the modules, checked before the launch.
+
+    Attributes:
+        venv: path of a virtual environment, relative to the submit folder or absolute.
+        conda: name or path of a conda environment; ``conda`` must be on PATH after the modules.
+        executable: path of an interpreter, used as it is.
+    """
+
+    venv: Text | None = None
+    conda: Text | None = None
+    executable: Text | None = None
+
+
+class Train(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """A neoxlite training run.
+
+    Attributes:
+        configs: GPT-NeoX YAML files, in order; a name that is not here is looked for among those of neoxlite.
+        conf_dir: folder of the configuration files, as ``neoxlite train -d``.
+        set: overrides, key -> value, as ``neoxlite train --set``.
+    """
+
+    configs: Argv
+    conf_dir: Text | None = None
+    set: dict[str, Any] = {}
+
+
+class Step(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """One of several steps of a job, run in order; the first that fails ends the job.
+
+    Attributes:
+        name: shown in the log and in the exit record.
+        command: argv, started once on the first node unless ``launcher`` says otherwise.
+        train: a training run instead of a command, started on all ranks.
+        launcher: launcher of this step; ``none`` starts it once.
+        env: variables of this step alone.
+        python: environment of this step alone.
+    """
+
+    name: Text
+    command: Argv | None = None
+    train: Train | None = None
+    launcher: LauncherName | None = None
+    env: Env = {}
+    python: Python | None = None
+
+
+class JobFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """What to run.
+
+    Attributes:
+        schema: version of this format.
+        name: name of the job; default: the job file's.
+        profile: cluster profile.
+        nodes: number of nodes.
+        gpus_per_node: GPUs of each node; default: all that the profile's node has.
+        procs_per_node: ranks of each node; default: one a GPU, on a node without GPUs one.
+        cpus_per_gpu: CPU cores of each rank.
+        memory: memory of each node ("480G").
+        walltime: limit ("12:00:00"); default: the profile's.
+        queue: queue, partition, resource type or resource group.
+        account: group account that pays.
+        launcher: how the ranks are started; default: the profile's.
+        kind: ``train`` uses the profile's GPU nodes; ``cpu``, ``transfer`` and ``setup`` start one process.
+        python: Python environment; default: the interpreter that runs hpcjob.
+        modules: modules to load; default: the profile's. An empty list loads none.
+        module_use: folders added to the module path before loading.
+        source: files sourced after the modules.
+        env: variables for all ranks.
+        extra: raw directives, without the scheduler's prefix.
+        exclude: nodes not to run on (Slurm).
+        reservation: name of a reservation (Slurm, PBS).
+        stop_before_s: seconds before the walltime at which the trainer is asked to save and end.
+        train: the work, as a training run.
+        command: the work, as argv started on all ranks (on one for kinds other than ``train``).
+        steps: the work, as several steps.
+    """
+
+    schema: Literal[1] = 1
+    name: Text | None = None
+    profile: Text | None = None
+    nodes: Count = 1
+    gpus_per_node: Annotated[int, Meta(ge=0, le=1024)] | None = None
+    procs_per_node: Count | None = None
+    cpus_per_gpu: Count | None = None
+    memory: str | int | float | None = None
+    walltime: str | int | None = None
+    queue: Text | None = None
+    account: Text | None = None
+    launcher: LauncherName | None = None
+    kind: Literal["train", "cpu", "transfer", "setup"] = "train"
+    python: Python | None = None
+    modules: list[Text] | None = None
+    module_use: list[Text] = []
+    source: list[Text] = []
+    env: Env = {}
+    extra: list[Text] = []
+    exclude: list[Text] = []
+    reservation: Text | None = None
+    stop_before_s: Annotated[int, Meta(ge=0, le=86_400)] = 300
+    train: Train | None = None
+    command: Argv | None = None
+    steps: list[Step] | None = None

@@ -1,0 +1,223 @@
+"""A job and a profile brought together: every decision that a script needs, made once and checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hpcjob.errors import InputError
+from hpcjob.job import JobFile, LauncherName, Python, Step, Train
+from hpcjob.profile import ClusterProfile
+from hpcjob.units import parse_memory_gib, parse_walltime_s
+
+AgentStarter = Literal["srun", "mpirun", "pdsh", "none"]
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """One step, ready to be rendered.
+
+    Attributes:
+        name: for the log and the exit record.
+        argv: the command of one rank; ``python`` as its first word is the step's interpreter.
+        launcher: ``none``: started once on the first node; else started as all ranks by that launcher.
+        env: variables of this step alone.
+        python: environment of this step.
+        is_train: whether it is a neoxlite run, whose outcome file decides the exit code.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    launcher: LauncherName
+    env: Mapping[str, str]
+    python: Python
+    is_train: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a job script says. Two equal plans render to the same bytes.
+
+    Attributes:
+        name: full name of the job (schedulers may get a shortened one).
+        nodes, gpus_per_node, procs_per_node: the topology; ``procs_per_node`` ranks are started on each node.
+        cpus_per_proc: CPU cores of one rank, or None where nothing is asked.
+        memory_gib: memory of one node, or None.
+        walltime_s, stop_before_s: limit, and how long before it the trainer is asked to save; 0: never.
+        queue, account: as given to the scheduler, or None.
+        modules, module_use, source: what is loaded, in order.
+        env: variables of all ranks: the profile's under the job's.
+        steps: the work.
+        notes: what the user should know; each becomes a comment in the script and a line on stderr.
+    """
+
+    name: str
+    job: JobFile
+    profile: ClusterProfile
+    nodes: int
+    gpus_per_node: int
+    procs_per_node: int
+    cpus_per_proc: int | None
+    memory_gib: float | None
+    walltime_s: int
+    stop_before_s: int
+    queue: str | None
+    account: str | None
+    modules: tuple[str, ...]
+    module_use: tuple[str, ...]
+    env: Mapping[str, str]
+    steps: tuple[PlannedStep, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks of a launched step."""
+        return self.nodes * self.procs_per_node
+
+    @property
+    def launchers(self) -> tuple[LauncherName, ...]:
+        """The launchers that its steps use, each once, in order."""
+        return tuple(dict.fromkeys(step.launcher for step in self.steps))
+
+
+def make_plan(
+    job: JobFile, profile: ClusterProfile, *, name: str, interpreter: str, account: str | None = None
+) -> Plan:
+    """Decide everything about ``job`` on ``profile``.
+
+    Args:
+        name: name of the job where the file gives none.
+        interpreter: absolute path of the Python used where the job names none.
+        account: group account, after option, job file and configuration were looked at.
+
+    Raises:
+        InputError: the job does not fit the cluster; the message names the key and the alternatives.
+    """
+    trains = job.kind == "train"
+    gpus = (profile.node.gpus if job.gpus_per_node is None else job.gpus_per_node) if trains else 0
+    if gpus > profile.node.gpus:
+        raise InputError(
+            f"gpus_per_node: {gpus} asked, a node of {profile.name} has {profile.node.gpus}",
+            hint=f"ask for at most {profile.node.gpus}, or for more nodes",
+        )
+    procs = (job.procs_per_node or gpus or 1) if trains else 1
+    walltime_s = _walltime_s(job, profile)
+    _check_nodes(job, profile)
+    notes = [] if account or profile.scheduler.account == "none" else [_no_account(profile)]
+    return Plan(
+        name=job.name or name,
+        job=job,
+        profile=profile,
+        nodes=job.nodes,
+        gpus_per_node=gpus,
+        procs_per_node=procs,
+        cpus_per_proc=job.cpus_per_gpu,
+        memory_gib=None if job.memory is None else parse_memory_gib(job.memory),
+        walltime_s=walltime_s,
+        stop_before_s=job.stop_before_s if job.stop_before_s < walltime_s else 0,
+        queue=job.queue or profile.scheduler.resource,
+        account=account,
+        modules=tuple(profile.modules.load if job.modules is None else job.modules),
+        module_use=(*profile.modules.use, *job.module_use),
+        env={key: str(value) for key, value in {**profile.env, **job.env}.items()},
+        steps=_steps(job, profile, interpreter),
+        notes=tuple(notes),
+    )
+
+
+def _no_account(profile: ClusterProfile) -> str:
+    need = "refuses a submission without one" if profile.scheduler.account_required else "may charge your default group"
+    return f"no account given; {profile.name} {need} (--account, `account:` or HPCJOB_ACCOUNT)"
+
+
+def _walltime_s(job: JobFile, profile: ClusterProfile) -> int:
+    asked = profile.limits.default_walltime if job.walltime is None else job.walltime
+    walltime_s = parse_walltime_s(asked)
+    if profile.limits.walltime and walltime_s > parse_walltime_s(profile.limits.walltime, "limits.walltime"):
+        raise InputError(
+            f"walltime: {asked} is longer than {profile.name} allows ({profile.limits.walltime})",
+            hint="ask for less and resume from the checkpoint (`stop_before_s` saves in time)",
+        )
+    return walltime_s
+
+
+def _check_nodes(job: JobFile, profile: ClusterProfile) -> None:
+    if profile.limits.nodes and job.nodes > profile.limits.nodes:
+        raise InputError(
+            f"nodes: {job.nodes} asked, {profile.name} allows {profile.limits.nodes} per job",
+            hint=f"ask for at most {profile.limits.nodes}",
+        )
+
+
+def _steps(job: JobFile, profile: ClusterProfile, interpreter: str) -> tuple[PlannedStep, ...]:
+    works = [key for key in ("train", "command", "steps") if getattr(job, key)]
+    if len(works) != 1:
+        found = " and ".join(works) or "none of them"
+        raise InputError(
+            f"a job does one of `train`, `command`, `steps`; this one has {found}", hint="give exactly one"
+        )
+    default: LauncherName = (job.launcher or profile.launcher.default) if job.kind == "train" else "none"
+    whole = job.steps or [Step(name="train" if job.train else "command", command=job.command, train=job.train)]
+    planned = []
+    for step in whole:
+        if (step.command is None) == (step.train is None):
+            raise InputError(f"step {step.name!r} needs one of `command` and `train`", hint="give exactly one")
+        once = job.steps is not None and step.train is None
+        launcher = step.launcher or ("none" if once else default)
+        check_launcher(launcher, job, profile)
+        planned.append(
+            PlannedStep(
+                name=step.name,
+                argv=tuple(step.command) if step.command else _train_argv(step.train or Train(configs=["?"])),
+                launcher=launcher,
+                env={key: str(value) for key, value in step.env.items()},
+                python=step.python or job.python or Python(executable=interpreter),
+                is_train=step.train is not None,
+            )
+        )
+    return tuple(planned)
+
+
+def _train_argv(train: Train) -> tuple[str, ...]:
+    argv = ["python", "-m", "neoxlite", "train"]
+    if train.conf_dir:
+        argv += ["-d", train.conf_dir]
+    for key, value in train.set.items():
+        argv += ["--set", f"{key}={_yaml_text(value)}"]
+    return (*argv, "--", *train.configs)
+
+
+def _yaml_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def check_launcher(launcher: LauncherName, job: JobFile, profile: ClusterProfile) -> None:
+    """Refuse a launcher that cannot work on this cluster.
+
+    Raises:
+        InputError: with the reason and the launchers that do work.
+    """
+    reason = _refusal(launcher, job, profile)
+    if reason:
+        every: tuple[LauncherName, ...] = ("mpirun", "torchrun", "srun", "pdsh")
+        works = [other for other in every if not _refusal(other, job, profile)]
+        raise InputError(f"launcher: {launcher} on {profile.name}: {reason}", hint=f"use {' or '.join(works)}")
+
+
+def _refusal(launcher: LauncherName, job: JobFile, profile: ClusterProfile) -> str | None:
+    scheduler = profile.scheduler.type
+    if scheduler == "local" and job.nodes > 1:
+        return "this machine is one node"
+    if launcher == "srun" and scheduler != "slurm":
+        return f"srun is part of Slurm, this cluster runs {scheduler}"
+    if launcher == "pdsh" and scheduler == "local":
+        return "pdsh reaches other nodes, this machine is one"
+    if launcher == "pdsh" and profile.ssh.access == "none":
+        return "its compute nodes allow no ssh between them"
+    if launcher == "mpirun" and not profile.launcher.mpi:
+        return "it has no Open MPI"
+    if launcher == "torchrun" and scheduler not in ("slurm", "local") and not profile.launcher.mpi:
+        return "one agent per node is started by mpirun here, and it has no Open MPI"
+    return None

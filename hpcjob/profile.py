@@ -1,0 +1,193 @@
+"""The cluster profile: where a job runs. Data only; one YAML file per cluster."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from hpcjob.job import Count, Env, EnvName, LauncherName, Text
+
+SchedulerName = Literal["slurm", "pbs", "gridengine", "pjm", "local"]
+
+
+class Scheduler(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """The batch system and its local dialect.
+
+    Attributes:
+        type: which scheduler.
+        account: how the group account is given: ``-P`` or ``group_list`` (PBS), ``-g`` (PJM), ``-g-cli`` (Grid Engine
+            where the option is refused inside the script), ``--account`` (Slurm), ``none``.
+        account_required: whether a submission without an account is refused.
+        resource: Grid Engine: the complex that counts whole nodes (``rt_AF``, ``node_f``); PBS, PJM: default queue or
+            resource group; Slurm: default partition. A job's ``queue`` replaces it.
+        select: PBS: what follows the node count in ``-l select=N``, such as ``:ngpus=8``; may hold ``{gpus}``,
+            ``{procs}`` and ``{cpus}``.
+        gpu_request: Slurm: ``gpus-per-node``, ``gres`` or ``none``.
+        signal: Slurm: ask for a signal before the walltime (``--signal=B:USR2@s``); others use a timer in the script.
+        rerunnable: PBS: whether the scheduler may start the job again by itself.
+        extra: raw directives of every job, without the prefix.
+        history: whether finished jobs can be queried (sacct, ``qstat -x``, qacct, ``pjstat -H``).
+    """
+
+    type: SchedulerName
+    account: Literal["-P", "group_list", "-g", "-g-cli", "--account", "none"] = "none"
+    account_required: bool = False
+    resource: Text | None = None
+    select: str = ""
+    gpu_request: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
+    signal: bool = True
+    rerunnable: bool = False
+    extra: list[Text] = []
+    history: bool = True
+
+
+class Node(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """One compute node.
+
+    Attributes:
+        gpus: number of GPUs (0: a CPU cluster).
+        gpu: model, as people call it.
+        gpu_memory_gib: memory of one GPU.
+        peak_tflops: dense bf16 peak of one GPU (fp16 where there is no bf16), in 10^12 FLOP/s.
+        cores: physical CPU cores.
+        memory_gib: host memory available to jobs.
+        hcas: number of network adapters for RDMA; link_gbps: rate of one, in Gbit/s.
+        scratch: variable that names the job's own local folder.
+        arch: machine architecture as ``uname -m`` prints it.
+    """
+
+    gpus: Annotated[int, Meta(ge=0)] = 0
+    gpu: str | None = None
+    gpu_memory_gib: float | None = None
+    peak_tflops: float | None = None
+    cores: Count | None = None
+    memory_gib: float | None = None
+    hcas: Annotated[int, Meta(ge=0)] = 0
+    link_gbps: float | None = None
+    scratch: EnvName | None = None
+    arch: Literal["x86_64", "aarch64"] = "x86_64"
+
+
+class Modules(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Environment modules.
+
+    Attributes:
+        init: file to source so that ``module`` exists in a batch shell; None: no modules here.
+        purge: whether to unload everything first.
+        use: folders added to the module path.
+        load: modules of every job, in order.
+    """
+
+    init: Text | None = None
+    purge: bool = False
+    use: list[Text] = []
+    load: list[Text] = []
+
+
+class Versions(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Versions that the job must find; checked in the job before the launch.
+
+    Attributes:
+        cuda: CUDA version, as far as it matters ("11.8", "12.4").
+        nccl: NCCL version ("2.16.2").
+        nccl_from: ``module``: the NCCL of the modules must be the declared one; ``torch``: the one torch loads must be.
+    """
+
+    cuda: Text | None = None
+    nccl: Text | None = None
+    nccl_from: Literal["module", "torch"] = "torch"
+
+
+class Launcher(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """How ranks are started here.
+
+    Attributes:
+        default: launcher of a job that names none.
+        mpirun: command of the MPI launcher.
+        mpirun_args: options of every mpirun line, such as ``--mca btl_tcp_if_include bond0``.
+        srun_args: options of every srun line.
+        pdsh_args: options of every pdsh line.
+        mpi: whether Open MPI is there (after the modules).
+    """
+
+    default: LauncherName = "torchrun"
+    mpirun: Text = "mpirun"
+    mpirun_args: list[Text] = []
+    srun_args: list[Text] = []
+    pdsh_args: list[Text] = []
+    mpi: bool = True
+
+
+class Ssh(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Whether the nodes of a job can reach one another by ssh.
+
+    Attributes:
+        access: ``none``; ``free``; ``switch``: enabled by ``directive``.
+        directive: raw directive that enables it, without the prefix (``-v USE_SSH=1``, ``-l USE_SSH=1``).
+        port: port of sshd on the compute nodes.
+    """
+
+    access: Literal["none", "free", "switch"] = "none"
+    directive: Text | None = None
+    port: Annotated[int, Meta(ge=1, le=65535)] = 22
+
+
+class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Limits of the site.
+
+    Attributes:
+        nodes: nodes of one job.
+        walltime: longest walltime.
+        default_walltime: walltime of a job that names none.
+    """
+
+    nodes: Count | None = None
+    walltime: Text | None = None
+    default_walltime: Text = "1:00:00"
+
+
+class Paths(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Folders that all nodes see, and folders that they do not.
+
+    Attributes:
+        not_shared: prefixes under which a job folder is refused, such as ``/tmp``.
+    """
+
+    not_shared: list[Text] = []
+
+
+class ClusterProfile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Where a job runs.
+
+    Attributes:
+        schema: version of this format.
+        name: name of the profile.
+        title: name of the system, for people.
+        extends: profile whose values this one starts from.
+        status: ``tested`` on the system or a real scheduler of its kind, ``documented`` from public sources only,
+            ``closed`` when the system is no longer in service.
+        internet: whether compute nodes reach the internet.
+        network_interface: interface of the control network (MASTER_ADDR, gloo, NCCL bootstrap); None: by host name.
+        env: variables of every job, such as NCCL_* and UCX_*.
+        master_port_base: first of the 20,000 ports from which a job's MASTER_PORT is derived.
+    """
+
+    schema: Literal[1] = 1
+    name: Text
+    title: Text
+    extends: Text | None = None
+    status: Literal["tested", "documented", "closed"] = "documented"
+    scheduler: Scheduler
+    node: Node = Node()
+    modules: Modules = Modules()
+    versions: Versions = Versions()
+    launcher: Launcher = Launcher()
+    ssh: Ssh = Ssh()
+    internet: bool = False
+    network_interface: Text | None = None
+    env: Env = {}
+    paths: Paths = Paths()
+    limits: Limits = Limits()
+    master_port_base: Annotated[int, Meta(ge=1024, le=45_000)] = 20_000

@@ -1,0 +1,42 @@
+"""Where profiles, templates and job files are found: the user's own first, then those shipped with hpcjob."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def shipped(kind: str) -> Path:
+    """Return the shipped folder of ``kind``: package data of the wheel, the top-level folder in a checkout."""
+    packaged = _PACKAGE / "_data" / kind
+    return packaged if packaged.is_dir() else _PACKAGE.parent / kind
+
+
+def config_dir() -> Path:
+    """Return the user's configuration folder (``$XDG_CONFIG_HOME/hpcjob``, by default ``~/.config/hpcjob``)."""
+    base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(base).expanduser() / "hpcjob"
+
+
+def folders(kind: str) -> Iterator[Path]:
+    """Yield the folders of ``kind`` that exist, most specific first: here, the user's, ``HPCJOB_PATH``, shipped."""
+    own = [Path(kind), config_dir() / kind]
+    own += [Path(part).expanduser() / kind for part in os.environ.get("HPCJOB_PATH", "").split(os.pathsep) if part]
+    last = shipped(kind)
+    for folder in own:
+        if folder.is_dir() and not (last.is_dir() and folder.samefile(last)):
+            yield folder
+    if last.is_dir():
+        yield last
+
+
+def find(kind: str, name: str) -> tuple[Path | None, Path | None]:
+    """Return the file used for ``kind``/``name`` and the shipped one it shadows; None where there is none."""
+    hits = [folder / name for folder in folders(kind) if (folder / name).is_file()]
+    if not hits:
+        return None, None
+    ours = shipped(kind) / name
+    return hits[0], ours if len(hits) > 1 and hits[0] != ours and ours in hits else None

@@ -1,0 +1,66 @@
+"""Durations and sizes as people write them, and as schedulers read them."""
+
+from __future__ import annotations
+
+import re
+
+from hpcjob.errors import InputError
+
+_CLOCK = re.compile(r"(?:(\d{1,3})[-:])?(?:(\d{1,5}):)?(\d{1,5}):(\d{1,2})")
+_WORDS = re.compile(r"(?:(\d+)d)?\s*(?:(\d+)h)?\s*(?:(\d+)m(?:in)?)?\s*(?:(\d+)s)?")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_GIB_PER = {"": 1 / 2**30, "K": 1 / 2**20, "M": 1 / 2**10, "G": 1.0, "T": 2.0**10}
+
+
+def parse_walltime_s(value: str | int, key: str = "walltime") -> int:
+    """Return a walltime in seconds.
+
+    Args:
+        value: seconds as a number; ``HH:MM:SS``, ``MM:SS``, ``D-HH:MM:SS`` or ``D:HH:MM:SS``; or ``1d12h``, ``90m``.
+            (YAML 1.1 reads an unquoted ``1:00:00`` as the number 3600, which is the same duration.)
+        key: the name to use in the error.
+
+    Raises:
+        InputError: the text is no duration, or the duration is not positive.
+    """
+    seconds = value if isinstance(value, int) else _seconds_of(value.strip())
+    if seconds is None or seconds <= 0:
+        raise InputError(
+            f"{key}: {value!r} is not a duration",
+            hint="write HH:MM:SS (for example 12:00:00), D-HH:MM:SS, 90m, 2h, 1d12h, or a number of seconds",
+        )
+    return seconds
+
+
+def _seconds_of(text: str) -> int | None:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    if clock := _CLOCK.fullmatch(text):
+        days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    if text and (words := _WORDS.fullmatch(text)):
+        days, hours, minutes, seconds = (int(part or 0) for part in words.groups())
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    return None
+
+
+def format_clock(seconds: int) -> str:
+    """Return ``HH:MM:SS``; hours may pass 99 (PBS, Grid Engine and PJM read that)."""
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+
+
+def parse_memory_gib(value: str | int | float, key: str = "memory") -> float:
+    """Return a memory size in GiB; a bare number is GiB. ``GB`` is read as GiB, as the schedulers do.
+
+    Raises:
+        InputError: the text is no size, or the size is not positive.
+    """
+    if isinstance(value, (int, float)):
+        size_gib = float(value)
+    elif match := _SIZE.fullmatch(value.strip()):
+        size_gib = float(match[1]) * _GIB_PER[match[2].upper() or ("" if value.strip()[-1] in "Bb" else "G")]
+    else:
+        size_gib = 0.0
+    if size_gib <= 0:
+        raise InputError(f"{key}: {value!r} is not a memory size", hint="write for example 480G, 64GiB or 1.5T")
+    return size_gib
