@@ -1,0 +1,47 @@
+"""The ``hpcjob`` command: one module per subcommand, imported on use."""
+
+from __future__ import annotations
+
+import click
+
+from hpcjob import __version__
+from neoxlite.common.cli import LazyGroup, run
+
+_COMMANDS = {
+    "render": ("hpcjob.cli.render:render", "Print the batch script of a job."),
+    "submit": ("hpcjob.cli.submit:submit", "Submit a job, and follow it if asked."),
+    "status": ("hpcjob.cli.status:status", "State of jobs."),
+    "list": ("hpcjob.cli.list:list_jobs", "Jobs submitted from here, newest first."),
+    "show": ("hpcjob.cli.show:show", "Everything known of one job."),
+    "tail": ("hpcjob.cli.tail:tail", "Follow a job's log: loss, NCCL, errors."),
+    "wait": ("hpcjob.cli.wait:wait", "Wait for jobs to end; the exit code is the job's."),
+    "cancel": ("hpcjob.cli.cancel:cancel", "Cancel jobs."),
+    "attach": ("hpcjob.cli.attach:attach", "Track a job that was submitted by hand."),
+    "profile": ("hpcjob.cli.profile:profile", "List and show cluster profiles."),
+    "schema": ("hpcjob.cli.schema:schema", "Print the JSON Schema of job files or profiles."),
+    "completion": ("hpcjob.cli.completion:completion", "Print the shell completion script."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="hpcjob")
+def cli() -> None:
+    """Render, submit, track and read jobs that train language models on shared clusters.
+
+    One job file says what to run, one cluster profile where; the batch script is yours to read.
+
+    \b
+    Examples:
+      hpcjob render --profile abci --nodes 2           the blog's 2.7B run as a PBS script
+      hpcjob submit jobs/2.7B/dp.yml --profile lab     submit it to a Slurm cluster
+      hpcjob submit jobs/quickstart.yml --profile local --follow
+      hpcjob tail latest -f --loss                     loss, rate, tokens/s as they come
+      hpcjob wait latest                               exit with the job's own code
+
+    Any command takes --debug, which shows the traceback of an error.
+    """
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return run(cli, "hpcjob", argv)
