@@ -54,7 +54,7 @@ def run(group: click.Group, program: str, argv: list[str] | None = None) -> int:
     """Run ``group`` and return the process's exit code.
 
     A `UserError` becomes ``program: message`` and its hint on stderr; with ``--debug`` or HPCJOB_DEBUG a traceback too.
-    A broken pipe (``| head``) ends quietly, Ctrl-C with 130.
+    A broken pipe (``| head``) ends quietly with 1, as click does it; Ctrl-C with 130.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = bool(os.environ.get("HPCJOB_DEBUG"))
@@ -74,7 +74,7 @@ def run(group: click.Group, program: str, argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         # What was not written has no reader; point stdout at nothing so that the interpreter's own flush is quiet too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return 1
     return result if isinstance(result, int) else 0
 
 
