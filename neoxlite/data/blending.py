@@ -1,0 +1,100 @@
+"""Several datasets read as one, in the proportions of their weights (megatron/data/blendable_dataset.py at ea7aefd8)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from neoxlite.data.gpt_dataset import GPTDataset
+from neoxlite.errors import DataError
+
+MAX_DATASETS: Final = 254  # the order is kept in one byte a sample
+_HEADROOM: Final = 1.005  # upstream builds 0.5 % more samples than a weight asks for
+
+
+def normalize_weights(weights: Sequence[float], key: str = "weights") -> list[float]:
+    """Return the weights divided by their sum. Raises DataError, naming ``key``, for a negative one or a sum of zero."""
+    total = sum(weights)
+    if not weights or any(weight < 0 or not math.isfinite(weight) for weight in weights) or total <= 0:
+        raise DataError(
+            f"{key}: {list(weights)} must be numbers from 0 up, not all zero", hint="Give one weight for each dataset."
+        )
+    return [weight / total for weight in weights]
+
+
+def samples_per_dataset(weights: Sequence[float], num_samples: int) -> list[int]:
+    """Return how many samples to prepare of each dataset; ``weights`` add up to 1."""
+    return [math.ceil(num_samples * weight * _HEADROOM) for weight in weights]
+
+
+def weights_by_documents(documents: Sequence[int], alpha: float) -> list[float]:
+    """Return weights from document counts: share ** alpha, normalised, times (1 - share), normalised.
+
+    ``alpha`` < 1 raises small datasets (arXiv:1911.02116, section 3.1); the second factor is GPT-NeoX's own. A single
+    dataset, for which that factor is zero, gets weight 1.
+    """
+    if len(documents) == 1:
+        return [1.0]
+    shares = [count / sum(documents) for count in documents]
+    powers = [share**alpha for share in shares]
+    weights = [power / sum(powers) * (1 - share) for power, share in zip(powers, shares, strict=True)]
+    return [weight / sum(weights) for weight in weights]
+
+
+def blend_order(weights: Sequence[float], size: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Choose the dataset of each sample: always the one that lags most behind its share, ties to the first.
+
+    Args:
+        weights: share of each dataset; they add up to 1.
+        size: samples in all.
+
+    Returns:
+        Dataset number (uint8 [size]) and number within the dataset (int64 [size]) of each sample.
+    """
+    chosen, within = bytearray(size), np.empty(size, np.int64)
+    taken = [0] * len(weights)
+    others = range(1, len(weights))
+    for sample in range(size):
+        wanted = sample or 1
+        best, best_lag = 0, weights[0] * wanted - taken[0]
+        for number in others:
+            lag = weights[number] * wanted - taken[number]
+            if lag > best_lag:
+                best, best_lag = number, lag
+        chosen[sample] = best
+        taken[best] += 1
+    order = np.frombuffer(chosen, np.uint8)
+    for number in range(len(weights)):
+        within[order == number] = np.arange(taken[number])
+    return order, within
+
+
+class BlendedDataset:
+    """Weighted mixture of datasets; as long as all of them together.
+
+    Args:
+        datasets: at most 254 of them, all with the same sequence length.
+        weights: one share each, which need not add up to 1.
+    """
+
+    def __init__(self, datasets: Sequence[GPTDataset], weights: Sequence[float]) -> None:
+        if len(datasets) > MAX_DATASETS:
+            raise DataError(
+                f"{len(datasets)} datasets in one list; at most {MAX_DATASETS} can be mixed", hint="Merge some."
+            )
+        self.datasets = list(datasets)
+        self.weights = normalize_weights(weights)
+        self._order, self._within = blend_order(self.weights, sum(len(dataset) for dataset in datasets))
+
+    def __len__(self) -> int:
+        return self._order.size
+
+    def __getitem__(self, number: int) -> npt.NDArray[np.int64]:
+        """Return sample ``number``, int64 [seq_length + 1]. Raises IndexError outside 0 to len(self) - 1."""
+        if not 0 <= number < len(self):
+            raise IndexError(f"sample {number} of {len(self)}")
+        return self.datasets[self._order[number]].sample(int(self._within[number]))

@@ -1,0 +1,115 @@
+"""The order in which a dataset's tokens become samples: document, sample and shuffle index.
+
+Equal to GPT-NeoX's "packed" samples (megatron/data/gpt2_dataset.py at ea7aefd8): documents are repeated for as many
+epochs as needed, shuffled as one list, laid end to end and cut into samples of ``seq_length + 1`` tokens that share
+one token with their neighbour; the samples are then shuffled with the same random stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neoxlite.errors import DataError
+
+# GPT-NeoX picks wider types from these lengths on; the order does not depend on it, the cached files do.
+_INT32_SAMPLES = 2**31 - 1
+_UINT32_SHUFFLE = 2**32 - 2
+_POSITIONS_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True)
+class IndexMap:
+    """Index arrays of one split.
+
+    Attributes:
+        doc_idx: sequence numbers in the order read, int32 [epochs * documents].
+        sample_idx: row i is the start of sample i as (position in doc_idx, token offset), int32 [samples + 1, 2].
+        shuffle_idx: order of the samples, uint32 [samples].
+        epochs: how often each document occurs.
+    """
+
+    doc_idx: npt.NDArray[np.int32]
+    sample_idx: npt.NDArray[np.integer[Any]]
+    shuffle_idx: npt.NDArray[np.integer[Any]]
+    epochs: int
+
+
+def epochs_needed(tokens_per_epoch: int, seq_length: int, num_samples: int) -> int:
+    """Return the smallest number of epochs whose tokens give ``num_samples`` samples (each needs one token more)."""
+    return -(-(num_samples * seq_length + 1) // tokens_per_epoch)
+
+
+def build_index_map(
+    sizes: npt.NDArray[np.integer[Any]],
+    documents: range | npt.NDArray[np.integer[Any]],
+    *,
+    num_samples: int | None,
+    seq_length: int,
+    seed: int,
+    epochs: int | None = None,
+) -> IndexMap:
+    """Compute the index arrays.
+
+    Args:
+        sizes: tokens of every sequence of the dataset.
+        documents: the sequence numbers that belong to the split (a range with step 1, or an array).
+        num_samples: samples wanted; decides the epochs. None with ``epochs`` given instead.
+        seq_length: tokens of a sample, without the one shared with the next sample.
+        seed: of the random stream, 0 to 2**32 - 1.
+        epochs: how often to read each document, in place of ``num_samples``.
+
+    Raises:
+        DataError: no tokens, too few for one sample, a damaged size, or a seed that numpy refuses.
+    """
+    if seq_length < 1:
+        raise DataError(f"seq_length is {seq_length}; it must be at least 1", hint="Set seq_length.")
+    if not 0 <= seed < 2**32:
+        raise DataError(f"seed is {seed}; the order of the data needs 0 to {2**32 - 1}", hint="Choose another seed.")
+    own_sizes = sizes[documents.start : documents.stop] if isinstance(documents, range) else sizes[documents]
+    if own_sizes.size and int(own_sizes.min()) < 0:
+        raise DataError("a sequence has a negative size", hint="Check the dataset with `neoxlite data inspect PREFIX`.")
+    tokens_per_epoch = int(np.sum(own_sizes, dtype=np.int64))
+    if tokens_per_epoch == 0:
+        raise DataError(
+            f"{len(documents)} documents hold no tokens", hint="Give a dataset with text, or another split."
+        )
+    if epochs is None:
+        if num_samples is None:
+            raise ValueError("either num_samples or epochs is needed")
+        epochs = epochs_needed(tokens_per_epoch, seq_length, num_samples)
+    samples = (epochs * tokens_per_epoch - 1) // seq_length
+    if samples < 1:
+        raise DataError(
+            f"{epochs * tokens_per_epoch} tokens are too few for one sample of {seq_length} + 1 tokens",
+            hint="Give more text or set a smaller seq_length.",
+        )
+    random = np.random.RandomState(seed)
+    numbers = np.arange(documents.start, documents.stop) if isinstance(documents, range) else documents
+    doc_idx = np.tile(np.asarray(numbers, np.int32), epochs)
+    random.shuffle(doc_idx)
+    sample_idx = _sample_starts(sizes, doc_idx, samples, seq_length)
+    shuffle_idx = np.arange(samples, dtype=np.uint32 if samples < _UINT32_SHUFFLE else np.int64)
+    random.shuffle(shuffle_idx)
+    return IndexMap(doc_idx, sample_idx, shuffle_idx, epochs)
+
+
+def _sample_starts(
+    sizes: npt.NDArray[np.integer[Any]], doc_idx: npt.NDArray[np.int32], samples: int, seq_length: int
+) -> npt.NDArray[np.integer[Any]]:
+    """Return the (position in doc_idx, token offset) of flat tokens 0, s, 2s, ..., shape [samples + 1, 2]."""
+    ends = np.cumsum(np.asarray(sizes)[doc_idx], dtype=np.int64)
+    wide = 2 * (samples + 1) >= _INT32_SAMPLES
+    starts = np.empty((samples + 1, 2), np.int64 if wide else np.int32)
+    for first in range(0, samples + 1, _POSITIONS_AT_ONCE):
+        tokens = np.arange(first, min(first + _POSITIONS_AT_ONCE, samples + 1), dtype=np.int64) * seq_length
+        where = np.searchsorted(ends, tokens, side="right")  # skips empty documents
+        before = np.where(where > 0, ends[where - 1], 0)
+        rows = starts[first : first + len(tokens)]
+        rows[:, 0] = where
+        rows[:, 1] = tokens - before
+    starts[0] = 0  # upstream begins at position 0 also when that document is empty
+    return starts

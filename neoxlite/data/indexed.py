@@ -1,0 +1,193 @@
+"""Read-only token datasets: a ``.bin`` file of tokens and its ``.idx`` index, both memory-mapped."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neoxlite.data.index_file import IntArray, read_index
+from neoxlite.errors import DataError
+
+_CHUNK_SEQUENCES = 1 << 20
+_CHUNK_TOKENS = 1 << 22
+
+
+def bin_path(prefix: str | Path) -> Path:
+    """Return the token file of a dataset prefix."""
+    return Path(f"{prefix}.bin")
+
+
+def idx_path(prefix: str | Path) -> Path:
+    """Return the index file of a dataset prefix."""
+    return Path(f"{prefix}.idx")
+
+
+class IndexedDataset:
+    """Sequences of tokens by number, read straight from the page cache.
+
+    Args:
+        prefix: path of the pair without ``.bin``/``.idx``. The format (mmap or the older cached one) is found from the
+            file itself, so GPT-NeoX's ``data_impl`` is not needed.
+
+    Raises:
+        DataError: a file is missing, damaged, or the two do not belong together.
+    """
+
+    def __init__(self, prefix: str | Path) -> None:
+        self.prefix = str(prefix)
+        _check_exists(self.prefix)
+        self._index = read_index(idx_path(prefix))
+        tokens_path = bin_path(prefix)
+        found = tokens_path.stat().st_size
+        if found != self._index.bin_bytes:
+            raise DataError(
+                f"{tokens_path}: {found} bytes, but its index {idx_path(prefix).name} expects {self._index.bin_bytes}",
+                hint="The two files do not belong together or one is cut off; copy both again or write the dataset anew.",
+            )
+        self._tokens: npt.NDArray[Any] = (
+            np.memmap(tokens_path, self.dtype, mode="r") if found else np.empty(0, self.dtype)
+        )
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the stored tokens."""
+        return self._index.dtype
+
+    @property
+    def kind(self) -> str:
+        """File format: "mmap" or "cached"."""
+        return self._index.kind
+
+    @property
+    def sizes(self) -> IntArray:
+        """Tokens of each sequence, shape [len(self)]."""
+        return self._index.sizes
+
+    @property
+    def documents(self) -> IntArray:
+        """Document boundaries as sequence numbers, from 0 to len(self); one more than there are documents."""
+        return self._index.documents
+
+    @cached_property
+    def num_tokens(self) -> int:
+        """Tokens in all sequences."""
+        return int(np.sum(self.sizes, dtype=np.int64))
+
+    @property
+    def has_document_boundaries(self) -> bool:
+        """Whether the boundaries cover all sequences; files merged by GPT-NeoX (merge_file_) lack them."""
+        return self.documents.size > 0 and int(self.documents[-1]) == len(self)
+
+    @property
+    def num_documents(self) -> int:
+        """Documents; the number of sequences where the boundaries are missing."""
+        return self.documents.size - 1 if self.has_document_boundaries else len(self)
+
+    def __len__(self) -> int:
+        return self.sizes.size
+
+    def __getitem__(self, number: int) -> npt.NDArray[Any]:
+        """Return all tokens of one sequence, in the stored dtype."""
+        return self.get(number)
+
+    def get(self, number: int, offset: int = 0, length: int | None = None) -> npt.NDArray[Any]:
+        """Return ``length`` tokens of sequence ``number`` from token ``offset`` on (to its end by default), as a view."""
+        first = int(self._index.pointers[number]) // self.dtype.itemsize + offset
+        count = int(self.sizes[number]) - offset if length is None else length
+        return self._tokens[first : first + count]
+
+    def tokens(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Return tokens ``start`` to ``stop`` of all sequences laid end to end, as a view."""
+        return self._tokens[start:stop]
+
+    def verify(self) -> DatasetSummary:
+        """Read everything once, in bounded memory, and check what opening could not.
+
+        Raises:
+            DataError: a negative size, sequences that do not lie end to end, or boundaries that are no boundaries.
+        """
+        position, shortest, longest = 0, np.iinfo(np.int64).max, 0
+        for first in range(0, len(self), _CHUNK_SEQUENCES):
+            sizes = self.sizes[first : first + _CHUNK_SEQUENCES].astype(np.int64)
+            ends = position + np.cumsum(sizes * self.dtype.itemsize)
+            starts = np.concatenate(([position], ends[:-1]))
+            wrong = (sizes < 0) | (starts != self._index.pointers[first : first + _CHUNK_SEQUENCES])
+            if wrong.any():
+                number = first + int(np.argmax(wrong))
+                raise DataError(
+                    f"{idx_path(self.prefix)}: sequence {number} has size {int(self.sizes[number])} at byte "
+                    f"{int(self._index.pointers[number])}, expected byte {int(starts[number - first])}",
+                    hint="The index is damaged; copy it again or write the dataset anew.",
+                )
+            position = int(ends[-1])
+            shortest, longest = min(shortest, int(sizes.min())), max(longest, int(sizes.max()))
+        self._verify_documents()
+        smallest, largest = self._token_range()
+        return DatasetSummary(
+            len(self), self.num_documents, self.num_tokens, min(shortest, longest), longest, smallest, largest
+        )
+
+    def _verify_documents(self) -> None:
+        boundaries = self.documents
+        good = boundaries.size > 0 and boundaries[0] == 0 and boundaries[-1] <= len(self)
+        if not good or (boundaries[1:] < boundaries[:-1]).any():
+            raise DataError(
+                f"{idx_path(self.prefix)}: the document boundaries do not rise from 0 to {len(self)}",
+                hint="The index is damaged; copy it again or write the dataset anew.",
+            )
+
+    def _token_range(self) -> tuple[int, int]:
+        smallest, largest = 0, 0
+        for first in range(0, self._tokens.size, _CHUNK_TOKENS):
+            chunk = self._tokens[first : first + _CHUNK_TOKENS]
+            smallest, largest = min(smallest, int(chunk.min())), max(largest, int(chunk.max()))
+        if smallest < 0:
+            raise DataError(
+                f"{bin_path(self.prefix)}: token id {smallest} is negative",
+                hint="These are no token ids (a label dataset marks masked tokens with -100); give a token dataset.",
+            )
+        return smallest, largest
+
+
+@dataclass(frozen=True)
+class DatasetSummary:
+    """What `IndexedDataset.verify` counted. Sizes are in tokens; ids are the smallest (at most 0) and largest seen."""
+
+    sequences: int
+    documents: int
+    tokens: int
+    shortest_sequence: int
+    longest_sequence: int
+    smallest_id: int
+    largest_id: int
+
+
+def _check_exists(prefix: str) -> None:
+    missing = [path for path in (idx_path(prefix), bin_path(prefix)) if not path.is_file()]
+    if not missing:
+        return
+    given = Path(prefix)
+    if given.suffix in (".bin", ".idx") and idx_path(given.with_suffix("")).is_file():
+        raise DataError(
+            f"{prefix}: a dataset is named by its prefix, without {given.suffix}", hint=f"Write {given.with_suffix('')}"
+        )
+    raise DataError(f"no dataset {prefix}: {missing[0]} does not exist", hint=_near_prefixes(given))
+
+
+def _near_prefixes(prefix: Path) -> str:
+    """Say which datasets there are, those with the most similar names first."""
+    folder = prefix.parent
+    if not folder.is_dir():
+        return f"The folder {folder} does not exist; relative paths are taken from the current directory."
+    names = sorted(path.stem for path in folder.glob("*.idx"))
+    if not names:
+        return f"There is no .idx file in {folder}; write one with `neoxlite data tokenize`."
+    near = [name for name in names if name.startswith(prefix.name)]
+    near += [name for name in difflib.get_close_matches(prefix.name, names, 5, 0.4) if name not in near]
+    return f"In {folder} there are: {', '.join((near or names)[:5])}"
