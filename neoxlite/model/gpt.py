@@ -1,0 +1,80 @@
+"""The whole model on one stage: the layer list run in order, with the loss inside the module.
+
+The loss belongs inside: a parameter used behind the module's output would silently get a zero gradient from DeepSpeed's
+BF16_Optimizer, which clears the low-precision gradients in a hook on that output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.utils.checkpoint
+from torch import Tensor, nn
+
+from neoxlite.model.cache import KeyValueCache
+from neoxlite.model.layers import Block, build_layers
+from neoxlite.model.loss import token_loss
+from neoxlite.model.spec import ModelSpec
+from neoxlite.parallel.topology import Topology
+
+
+class GPTModel(nn.Module):
+    """A GPT-NeoX model; parameters are named ``<layer index>.<GPT-NeoX's name>``, as ``2.attention.dense.weight``.
+
+    The parameters are uninitialised memory until `neoxlite.model.init.initialise` or a checkpoint fills them.
+    """
+
+    def __init__(self, spec: ModelSpec, topology: Topology | None = None):
+        super().__init__()
+        self.spec = spec
+        self.topology = topology if topology is not None else Topology()
+        for index, layer in enumerate(build_layers(spec, self.topology)):
+            self.add_module(str(index), layer)
+
+    @property
+    def layers(self) -> list[nn.Module]:
+        """The layer list, in order."""
+        return list(self.children())
+
+    def forward(self, tokens: Tensor, labels: Tensor | None = None, loss_mask: Tensor | None = None) -> Tensor:
+        """Return logits (batch, length, padded vocabulary), or with ``labels`` the mean loss in nats (fp32 scalar).
+
+        Args:
+            tokens: (batch, length) integers.
+            labels: (batch, length) next tokens.
+            loss_mask: (batch, length) weights of the tokens in the mean; None counts all alike.
+        """
+        embedding, *middle, head = self.layers
+        logits = head(self._run(middle, embedding(tokens)))
+        return logits if labels is None else token_loss(logits, labels, loss_mask)
+
+    def generate_step(self, tokens: Tensor, cache: KeyValueCache) -> Tensor:
+        """Return the logits (batch, padded vocabulary) behind the last of ``tokens`` and put them into ``cache``."""
+        embedding, *middle, head = self.layers
+        x = embedding(tokens, cache.length)
+        for layer in middle:
+            x = layer(x, cache) if isinstance(layer, Block) else layer(x)
+        cache.advance(tokens.shape[1])
+        return head(x[:, -1:])[:, 0]
+
+    def _run(self, layers: Sequence[nn.Module], x: Tensor) -> Tensor:
+        """Run ``layers``; with activation checkpointing the blocks in groups whose inside is recomputed backward."""
+        group = self.spec.checkpoint_num_layers
+        recompute = self.spec.checkpoint_activations and torch.is_grad_enabled()
+        index = 0
+        while index < len(layers):
+            if recompute and isinstance(layers[index], Block):
+                run = [layer for layer in layers[index : index + group] if isinstance(layer, Block)]
+                x = torch.utils.checkpoint.checkpoint(_chain, run, x, use_reentrant=False)
+                index += len(run)
+            else:
+                x = layers[index](x)
+                index += 1
+        return x
+
+
+def _chain(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
+    for layer in layers:
+        x = layer(x)
+    return x

@@ -1,0 +1,137 @@
+"""The entries of the layer list: embedding, blocks, final norm, head.
+
+Activations between entries are one tensor (batch, length, hidden), so that the list can be cut anywhere.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from neoxlite.model.attention import SelfAttention
+from neoxlite.model.cache import KeyValueCache
+from neoxlite.model.mlp import MLP
+from neoxlite.model.norms import build_norm
+from neoxlite.model.rotary import Rotary
+from neoxlite.model.spec import ModelSpec
+from neoxlite.parallel.linear import ColumnParallelLinear, sliced_parameter
+from neoxlite.parallel.topology import Topology
+
+
+class Table(nn.Module):
+    """A lookup table; ``weight`` has one row per index."""
+
+    def __init__(self, weight: nn.Parameter):
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, indices: Tensor) -> Tensor:
+        """(...) -> (..., hidden)."""
+        return F.embedding(indices, self.weight)
+
+
+class Embedding(nn.Module):
+    """Token embedding, learned positions if the model has them, dropout."""
+
+    def __init__(self, spec: ModelSpec, topology: Topology):
+        super().__init__()
+        shape = (spec.padded_vocab_size, spec.hidden_size)
+        self.word_embeddings = Table(sliced_parameter(shape, 0, topology, "padded vocabulary"))
+        if spec.pos_emb == "learned":
+            self.position_embeddings = Table(
+                nn.Parameter(torch.empty(spec.max_position_embeddings, spec.hidden_size))
+            )
+        else:
+            self.position_embeddings = None
+        self.dropout = spec.hidden_dropout
+
+    def forward(self, tokens: Tensor, start: int = 0) -> Tensor:
+        """(batch, length) -> (batch, length, hidden); the first token stands at position ``start``."""
+        x = self.word_embeddings(tokens)
+        if self.position_embeddings is not None:
+            x = x + self.position_embeddings(torch.arange(start, start + tokens.shape[1], device=tokens.device))
+        return F.dropout(x, self.dropout, self.training)
+
+
+class Block(nn.Module):
+    """A transformer block: pre-norm with the two branches in sequence, or in parallel (gpt_j_residual)."""
+
+    def __init__(self, spec: ModelSpec, block: int, topology: Topology, rotary: Rotary | None):
+        super().__init__()
+        self.parallel = spec.parallel_residual
+        self.dropout = spec.hidden_dropout
+        self.input_layernorm = build_norm(spec)
+        self.attention = SelfAttention(spec, block, topology, rotary)
+        self.post_attention_layernorm = None if spec.shared_norm else build_norm(spec)
+        self.mlp = MLP(spec, topology)
+
+    def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        """(batch, length, hidden) -> (batch, length, hidden)."""
+        normed = self.input_layernorm(x)
+        attended = self._drop(self.attention(normed, cache))
+        if self.parallel:
+            if self.post_attention_layernorm is not None:
+                normed = self.post_attention_layernorm(x)
+            return x + attended + self._drop(self.mlp(normed))
+        x = x + attended
+        return x + self._drop(self.mlp(self.post_attention_layernorm(x)))
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout, self.training)
+
+
+class Border(nn.Module):
+    """Keeps GPT-NeoX's layer numbers where its list has a helper without parameters; changes nothing."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``x``."""
+        return x
+
+
+class FinalNorm(nn.Module):
+    """The norm before the head."""
+
+    def __init__(self, spec: ModelSpec):
+        super().__init__()
+        self.norm = build_norm(spec)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, length, hidden) -> (batch, length, hidden)."""
+        return self.norm(x)
+
+
+class Head(nn.Module):
+    """Logits by a matrix of its own."""
+
+    def __init__(self, spec: ModelSpec, topology: Topology):
+        super().__init__()
+        self.final_linear = ColumnParallelLinear(
+            spec.hidden_size, spec.padded_vocab_size, bias=False, topology=topology, what="padded vocabulary"
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, length, hidden) -> (batch, length, padded vocabulary)."""
+        return self.final_linear(x)
+
+
+class TiedHead(nn.Module):
+    """Logits by the embedding's matrix; owns no parameter."""
+
+    def __init__(self, embedding: Embedding):
+        super().__init__()
+        # In a tuple, so that torch does not register the embedding a second time under this layer's name.
+        self._embedding = (embedding,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, length, hidden) -> (batch, length, padded vocabulary)."""
+        return F.linear(x, self._embedding[0].word_embeddings.weight)
+
+
+def build_layers(spec: ModelSpec, topology: Topology) -> list[nn.Module]:
+    """Return the list: GPT-NeoX's N + 5 entries at GPT-NeoX's indices (megatron/model/gpt2_model.py)."""
+    rotary = Rotary(spec.rotary_size, spec.rotary_emb_base) if spec.pos_emb == "rotary" else None
+    embedding = Embedding(spec, topology)
+    head = TiedHead(embedding) if spec.tied_head else Head(spec, topology)
+    blocks = [Block(spec, block, topology, rotary) for block in range(spec.num_layers)]
+    return [embedding, Border(), *blocks, Border(), FinalNorm(spec), head]

@@ -1,0 +1,181 @@
+"""What the model is made of, taken from a GPT-NeoX configuration. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from neoxlite.errors import ConfigError
+
+PLAIN_ACTIVATIONS = ("gelu", "relu", "softsign", "swish", "silu", "mish")
+GATED_ACTIVATIONS = ("geglu", "reglu", "bilinear", "swiglu", "glu")
+_NORMS = ("layernorm", "rmsnorm")
+_POSITIONS = ("rotary", "learned", "none")
+_ATTENTION = ("global", "flash")
+
+# Keys that change the mathematics of the model and have no code here: value that means "off".
+_NOT_SUPPORTED = {
+    "sliding_window_width": None,
+    "use_qk_layernorm": False,
+    "opt_pos_emb_offset": 0,
+    "num_unique_layers": None,
+    "soft_prompt_tuning": None,
+    "sequence_parallel": False,
+    "te_layernorm_mlp": False,
+    "te_mha": False,
+    "te_columnparallel": False,
+    "te_rowparallel": False,
+    "use_mup": False,
+    "z_loss": 0.0,
+    "fp16_lm_cross_entropy": False,
+    "moe_num_experts": 1,
+}
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Shape and parts of one model; lengths in tokens, sizes in features."""
+
+    num_layers: int
+    hidden_size: int
+    num_attention_heads: int
+    num_kv_heads: int
+    seq_length: int
+    max_position_embeddings: int
+    padded_vocab_size: int
+    mlp_hidden_size: int
+    """Input width of the MLP's second matrix."""
+    norm: str = "layernorm"
+    norm_epsilon: float = 1e-5
+    pos_emb: str = "rotary"
+    rotary_pct: float = 1.0
+    rotary_emb_base: float = 10000.0
+    activation: str = "gelu"
+    gelu_tanh: bool = False
+    """GELU by its tanh approximation, which is what GPT-NeoX computes with bias_gelu_fusion."""
+    tied_head: bool = False
+    parallel_residual: bool = False
+    shared_norm: bool = False
+    """One norm for both branches of a parallel residual (gpt_j_tied)."""
+    bias_in_norms: bool = True
+    bias_in_attention: bool = True
+    bias_in_mlp: bool = True
+    hidden_dropout: float = 0.0
+    attention_dropout: float = 0.0
+    init_method: str = "normal"
+    output_layer_init_method: str = "scaled_normal"
+    init_method_std: float = 0.02
+    checkpoint_activations: bool = False
+    checkpoint_num_layers: int = 1
+
+    @property
+    def head_size(self) -> int:
+        """Features of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def rotary_size(self) -> int:
+        """Features of each head that are rotated."""
+        return self.head_size if self.rotary_pct == 1 else int(self.head_size * self.rotary_pct)
+
+    @property
+    def gated_mlp(self) -> bool:
+        """Whether the MLP's first matrix yields a value and a gate."""
+        return self.activation in GATED_ACTIVATIONS
+
+    @property
+    def num_list_layers(self) -> int:
+        """Entries of the layer list, GPT-NeoX's N + 5."""
+        return self.num_layers + 5
+
+    @classmethod
+    def from_config(cls, cfg: Any, padded_vocab_size: int) -> ModelSpec:
+        """Read the model's keys of a configuration with GPT-NeoX's names.
+
+        Raises:
+            ConfigError: a key asks for something this model does not have.
+        """
+        refuse_unsupported(cfg)
+        return cls(
+            num_layers=cfg.num_layers,
+            hidden_size=cfg.hidden_size,
+            num_attention_heads=cfg.num_attention_heads,
+            num_kv_heads=cfg.num_kv_heads or cfg.num_attention_heads,
+            seq_length=cfg.seq_length,
+            max_position_embeddings=cfg.max_position_embeddings,
+            padded_vocab_size=padded_vocab_size,
+            mlp_hidden_size=_mlp_hidden_size(cfg),
+            norm=cfg.norm,
+            norm_epsilon=cfg.rms_norm_epsilon if cfg.norm == "rmsnorm" else cfg.layernorm_epsilon,
+            pos_emb=cfg.pos_emb,
+            rotary_pct=cfg.rotary_pct,
+            rotary_emb_base=cfg.rotary_emb_base,
+            activation=cfg.activation,
+            gelu_tanh=bool(cfg.bias_gelu_fusion),
+            tied_head=not cfg.no_weight_tying,
+            parallel_residual=bool(cfg.gpt_j_residual),
+            shared_norm=bool(cfg.gpt_j_residual and cfg.gpt_j_tied),
+            bias_in_norms=cfg.use_bias_in_norms,
+            bias_in_attention=cfg.use_bias_in_attn_linear,
+            bias_in_mlp=cfg.use_bias_in_mlp,
+            hidden_dropout=cfg.hidden_dropout,
+            attention_dropout=cfg.attention_dropout,
+            init_method=cfg.init_method,
+            output_layer_init_method=cfg.output_layer_init_method,
+            init_method_std=cfg.init_method_std,
+            checkpoint_activations=bool(cfg.checkpoint_activations),
+            checkpoint_num_layers=cfg.checkpoint_num_layers,
+        )
+
+
+def refuse_unsupported(cfg: Any) -> None:
+    """Raise ConfigError for the first key whose value this model cannot honour."""
+    choices = {
+        "norm": _NORMS,
+        "pos_emb": _POSITIONS,
+        "activation": PLAIN_ACTIVATIONS + GATED_ACTIVATIONS,
+    }
+    for key, known in choices.items():
+        if getattr(cfg, key) not in known:
+            raise ConfigError(
+                f"{key}: {getattr(cfg, key)} is not supported yet", hint=f"neoxlite has {', '.join(known)}"
+            )
+    for key, off in _NOT_SUPPORTED.items():
+        value = getattr(cfg, key, off)
+        if value != off and value is not None:
+            raise ConfigError(f"{key}: {value} is not supported yet", hint=f"leave {key} out, or set it to {off}")
+    for kind in attention_kinds(cfg.attention_config):
+        if kind not in _ATTENTION:
+            raise ConfigError(
+                f"attention_config: {kind} is not supported yet", hint="use global or flash; both run the same kernels"
+            )
+
+
+def attention_kinds(attention_config: Any) -> set[str]:
+    """Return the names in an attention_config, in its flat (a list of names) or its nested ([[names], count]) form."""
+    if attention_config is None:
+        return {"global"}
+    kinds: set[str] = set()
+    for item in attention_config:
+        if isinstance(item, str):
+            kinds.add(item)
+        else:
+            kinds.update(item[0])
+    return kinds
+
+
+def _mlp_hidden_size(cfg: Any) -> int:
+    """Width between the MLP's matrices (GPT-NeoX megatron/model/transformer.py, ParallelMLP).
+
+    For a gated activation GPT-NeoX takes two thirds of the given width for value and gate together.
+    """
+    if cfg.intermediate_size:
+        base = cfg.intermediate_size
+    elif cfg.expansion_factor:
+        base = int(cfg.expansion_factor * cfg.hidden_size)
+    else:
+        base = 4 * cfg.hidden_size
+    multiple = cfg.mlp_multiple_of
+    if cfg.activation in GATED_ACTIVATIONS:
+        return -(-int(2 * base / 3) // (2 * multiple)) * multiple
+    return -(-base // (2 * multiple)) * 2 * multiple

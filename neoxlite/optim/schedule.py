@@ -1,0 +1,92 @@
+"""GPT-NeoX's learning-rate schedule as a pure function of the iteration. Imports no torch.
+
+Source: GPT-NeoX megatron/learning_rates.py and megatron/training.py (get_learning_rate_scheduler), commit ea7aefd8.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from neoxlite.errors import CheckpointError, ConfigError
+
+STYLES = ("constant", "linear", "cosine", "exponential")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The five numbers that GPT-NeoX also keeps in a checkpoint."""
+
+    start_lr: float
+    min_lr: float
+    warmup_iter: float
+    """Length of the linear warm-up in iterations, not rounded."""
+    end_iter: int
+    """Iteration at which the decay ends."""
+    decay_style: str
+
+    @classmethod
+    def from_config(cls, cfg: Any) -> Schedule:
+        """Derive the schedule from lr, min_lr, warmup, train_iters and lr_decay_iters or lr_decay_fraction."""
+        end_iter = cfg.lr_decay_iters
+        if not end_iter:
+            fraction = cfg.lr_decay_fraction
+            end_iter = cfg.train_iters if fraction is None else math.floor(cfg.train_iters * fraction)
+        if cfg.lr_decay_style not in STYLES:
+            raise ConfigError(f"lr_decay_style: {cfg.lr_decay_style} is unknown", hint=f"use {', '.join(STYLES)}")
+        return cls(cfg.lr, cfg.min_lr, cfg.warmup * end_iter, end_iter, cfg.lr_decay_style)
+
+    def lr(self, step: int) -> float:
+        """Return the rate after ``step`` optimizer steps: that of the next one. Iteration i trains with ``lr(i - 1)``.
+
+        Past `end_iter` nothing is clamped: the cosine rises again, as in GPT-NeoX.
+        """
+        if self.warmup_iter > 0 and step <= self.warmup_iter:
+            return self.start_lr * max(1, step) / self.warmup_iter
+        position = step - self.warmup_iter
+        length = self.end_iter - self.warmup_iter
+        return max(self._decayed(position, length), self.min_lr)
+
+    def _decayed(self, position: float, length: float) -> float:
+        if self.decay_style == "linear":
+            return self.start_lr * (length - position) / length
+        if self.decay_style == "cosine":
+            return self.min_lr + (self.start_lr - self.min_lr) / 2 * (math.cos(math.pi * position / length) + 1)
+        if self.decay_style == "exponential":
+            # GPT-NeoX's rounding of ln 2: the rate halves over the decay.
+            return self.start_lr * math.exp(-0.693 * position / length)
+        return self.start_lr
+
+    def state(self) -> dict[str, Any]:
+        """Return the five numbers, for a checkpoint."""
+        return asdict(self)
+
+
+def resumed_schedule(configured: Schedule, saved: dict[str, Any], *, override: bool, use_checkpoint: bool) -> Schedule:
+    """Choose between the configuration's schedule and the checkpoint's.
+
+    Args:
+        override: override_lr_scheduler, keep the configuration's.
+        use_checkpoint: use_checkpoint_lr_scheduler, take the checkpoint's.
+
+    Raises:
+        ConfigError: both switches are set.
+        CheckpointError: the two differ and neither switch says which to take.
+    """
+    if override and use_checkpoint:
+        raise ConfigError(
+            "override_lr_scheduler and use_checkpoint_lr_scheduler are both set", hint="set at most one of them"
+        )
+    if override:
+        return configured
+    loaded = Schedule(**saved)
+    if use_checkpoint or loaded == configured:
+        return loaded
+    now = configured.state()
+    changed = ", ".join(f"{key} {saved[key]} -> {now[key]}" for key in now if saved[key] != now[key])
+    raise CheckpointError(
+        f"the learning-rate schedule is not the checkpoint's: {changed}",
+        hint="set override_lr_scheduler: true to take the new one, or use_checkpoint_lr_scheduler: true for the old",
+        exit_code=2,
+    )

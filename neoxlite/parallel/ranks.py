@@ -1,0 +1,182 @@
+"""This process's rank, read from whatever launcher started it. Imports no torch.
+
+Sources, first match wins: torchrun (RANK, WORLD_SIZE, LOCAL_RANK), Open MPI (OMPI_COMM_WORLD_*), PMI as set by MPICH,
+Intel MPI and PALS (PMI_*), a Slurm step (SLURM_PROCID, ...), or nothing: a single process.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from neoxlite.errors import NeoxliteError
+
+_DEFAULT_PORT = 29500
+
+# source -> rank, world size (first name that is set), local rank, local size
+_SOURCES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    "torchrun": ("RANK", ("WORLD_SIZE",), ("LOCAL_RANK",), ("LOCAL_WORLD_SIZE",)),
+    "Open MPI": (
+        "OMPI_COMM_WORLD_RANK",
+        ("OMPI_COMM_WORLD_SIZE",),
+        ("OMPI_COMM_WORLD_LOCAL_RANK",),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE",),
+    ),
+    "PMI": (
+        "PMI_RANK",
+        ("PMI_SIZE",),
+        ("MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"),
+        ("MPI_LOCALNRANKS", "PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"),
+    ),
+    "Slurm": ("SLURM_PROCID", ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), ("SLURM_LOCALID",), ()),
+}
+_MPI = ("Open MPI", "PMI")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Where this process stands in the world, and where rank 0 listens."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
+    master_addr: str | None = None
+    """Address of rank 0; None for a single process, which needs none."""
+    master_port: int | None = None
+    source: str = "single process"
+
+    def exported(self) -> dict[str, str]:
+        """Return the variables by which torch and DeepSpeed know all this."""
+        names: dict[str, object] = {
+            "RANK": self.rank,
+            "WORLD_SIZE": self.world_size,
+            "LOCAL_RANK": self.local_rank,
+            "LOCAL_WORLD_SIZE": self.local_world_size,
+            "MASTER_ADDR": self.master_addr,
+            "MASTER_PORT": self.master_port,
+        }
+        return {name: str(value) for name, value in names.items() if value is not None}
+
+
+def ranks_from_environment(environ: Mapping[str, str] | None = None) -> Ranks:
+    """Return this process's ranks; under MPI without MASTER_ADDR all processes must call this together.
+
+    Raises:
+        NeoxliteError: a variable is missing or no number, the world is not the asked one (NEOXLITE_WORLD_SIZE), or no
+            address of rank 0 can be found.
+    """
+    env = os.environ if environ is None else environ
+    source = _source(env)
+    if source is None:
+        ranks = Ranks()
+    else:
+        rank_name, size_names, local_names, local_size_names = _SOURCES[source]
+        rank, world_size = _number(env, (rank_name,), source), _number(env, size_names, source)
+        local_rank = _number(env, local_names, source, default=0 if world_size == 1 else None)
+        if not 0 <= rank < world_size:
+            raise NeoxliteError(
+                f"{source} gives rank {rank} of a world of {world_size}", hint=f"check {rank_name} and {size_names[0]}"
+            )
+        ranks = Ranks(
+            rank=rank,
+            world_size=world_size,
+            local_rank=local_rank,
+            local_world_size=_number(env, local_size_names, source, default=local_rank + 1),
+            source=source,
+        )
+    _check_world_size(env, ranks)
+    if ranks.world_size == 1:
+        return ranks
+    address, port = _rendezvous(env, ranks)
+    return Ranks(ranks.rank, ranks.world_size, ranks.local_rank, ranks.local_world_size, address, port, ranks.source)
+
+
+def _source(env: Mapping[str, str]) -> str | None:
+    for source, (rank_name, size_names, _, _) in _SOURCES.items():
+        # A Slurm batch script has SLURM_PROCID=0 too, but no step: a process started there is alone.
+        if source == "Slurm" and "SLURM_STEP_ID" not in env:
+            continue
+        if rank_name in env and any(name in env for name in size_names):
+            return source
+    return None
+
+
+def _number(env: Mapping[str, str], names: tuple[str, ...], source: str, default: int | None = None) -> int:
+    for name in names:
+        if name in env:
+            try:
+                return int(env[name])
+            except ValueError:
+                raise NeoxliteError(
+                    f"{name}={env[name]!r} is no number", hint=f"it should come from {source}: check the launch line"
+                ) from None
+    if default is None:
+        raise NeoxliteError(
+            f"started by {source}, but {' or '.join(names)} is not set",
+            hint="start all ranks with one launcher, and forward its variables",
+        )
+    return default
+
+
+def _check_world_size(env: Mapping[str, str], ranks: Ranks) -> None:
+    asked = env.get("NEOXLITE_WORLD_SIZE")
+    if asked is None or asked == str(ranks.world_size):
+        return
+    raise NeoxliteError(
+        f"{asked} ranks were asked for (NEOXLITE_WORLD_SIZE), but the world has {ranks.world_size} ({ranks.source})",
+        hint="check the launcher's number of processes and nodes",
+    )
+
+
+def _rendezvous(env: Mapping[str, str], ranks: Ranks) -> tuple[str, int]:
+    port = _number(env, ("MASTER_PORT",), ranks.source, default=0)
+    address = env.get("MASTER_ADDR")
+    if address:
+        return address, port or _DEFAULT_PORT
+    if ranks.source in _MPI:
+        return _agree_by_mpi(ranks, port)
+    nodes = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST")
+    if ranks.source == "Slurm" and nodes:
+        # All ranks must find the same port without talking: spread jobs over 20000-39999 by their id.
+        return first_host(nodes), port or 20000 + _number(env, ("SLURM_JOB_ID",), "Slurm", default=0) % 20000
+    raise NeoxliteError(
+        f"MASTER_ADDR is not set ({ranks.source}, rank {ranks.rank} of {ranks.world_size})",
+        hint="export MASTER_ADDR (host of rank 0) and MASTER_PORT before the launch",
+    )
+
+
+def first_host(nodelist: str) -> str:
+    """Return the first host of a Slurm node list: ``"gpu[03-05,09],login"`` -> ``"gpu03"``."""
+    head = re.match(r"[^,\[]*(\[[^\]]*\][^,\[]*)*", nodelist)
+    return re.sub(r"\[([^\],-]+)[^\]]*\]", r"\1", head.group(0) if head else nodelist)
+
+
+def free_port() -> int:
+    """Return a TCP port that is free on this host at this moment."""
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        return int(listener.getsockname()[1])
+
+
+def _agree_by_mpi(ranks: Ranks, port: int) -> tuple[str, int]:
+    """Let rank 0 tell its host name and a free port to all ranks over MPI."""
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise NeoxliteError(
+            f"{ranks.source} started {ranks.world_size} ranks without MASTER_ADDR, and mpi4py cannot be used: {error}",
+            hint="export MASTER_ADDR and MASTER_PORT, or: pip install 'hpcjob[mpi]' (it also needs the MPI library)",
+        ) from None
+    world = MPI.COMM_WORLD
+    if world.Get_size() != ranks.world_size:
+        raise NeoxliteError(
+            f"mpi4py sees {world.Get_size()} ranks, the launcher started {ranks.world_size}",
+            hint="mpi4py uses another MPI than mpirun: load that MPI's module, or export MASTER_ADDR and MASTER_PORT",
+        )
+    mine = (socket.gethostname(), port or free_port()) if ranks.rank == 0 else None
+    address, agreed_port = world.bcast(mine, root=0)
+    return str(address), int(agreed_port)

@@ -1,0 +1,120 @@
+"""The process grid: pipeline x data x tensor parallel, and the process groups along its axes.
+
+Rank order is GPT-NeoX's (megatron/initialize.py): pipeline outermost, data in the middle, tensor innermost, so that the
+ranks which talk most share a node. `Grid` is arithmetic only; `Topology` adds the groups and the method names by which
+DeepSpeed asks for them (its ``mpu`` argument).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Sizes of the three axes and the position of each rank on them."""
+
+    pipeline: int = 1
+    data: int = 1
+    tensor: int = 1
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self.pipeline * self.data * self.tensor
+
+    def coordinates(self, rank: int) -> tuple[int, int, int]:
+        """Return (pipeline, data, tensor) of ``rank``. Raises IndexError outside the grid."""
+        if not 0 <= rank < self.world_size:
+            raise IndexError(f"rank {rank} is outside a grid of {self.world_size}")
+        rest, tensor = divmod(rank, self.tensor)
+        pipeline, data = divmod(rest, self.data)
+        return pipeline, data, tensor
+
+    def rank(self, pipeline: int, data: int, tensor: int) -> int:
+        """Return the rank at a position; the inverse of `coordinates`."""
+        return (pipeline * self.data + data) * self.tensor + tensor
+
+    def lines(self, axis: str) -> list[list[int]]:
+        """Return the rank lists of all groups along ``axis``: "pipeline", "data" or "tensor"."""
+        groups: dict[tuple[int, ...], list[int]] = {}
+        index = ("pipeline", "data", "tensor").index(axis)
+        for rank in range(self.world_size):
+            position = self.coordinates(rank)
+            groups.setdefault(position[:index] + position[index + 1 :], []).append(rank)
+        return list(groups.values())
+
+
+class Topology:
+    """This process's place in the grid and its process groups; a group of None stands for one process alone.
+
+    DeepSpeed's engine takes it as ``mpu``: it calls the ``get_*`` methods. "Model parallel" is its word for tensor
+    parallel.
+    """
+
+    def __init__(self, grid: Grid | None = None, rank: int = 0, groups: dict[str, ProcessGroup | None] | None = None):
+        self.grid = grid if grid is not None else Grid()
+        self.rank = rank
+        self.pipeline_rank, self.data_rank, self.tensor_rank = self.grid.coordinates(rank)
+        self._groups = groups if groups is not None else {}
+
+    @property
+    def data_size(self) -> int:
+        """Number of model replicas."""
+        return self.grid.data
+
+    @property
+    def tensor_size(self) -> int:
+        """Number of ranks over which each matrix is sliced."""
+        return self.grid.tensor
+
+    def group(self, axis: str) -> ProcessGroup | None:
+        """Return this rank's group along "pipeline", "data" or "tensor"; None if it is alone there."""
+        return self._groups.get(axis)
+
+    def get_data_parallel_rank(self) -> int:
+        """Rank among the model replicas."""
+        return self.data_rank
+
+    def get_data_parallel_world_size(self) -> int:
+        """Number of model replicas."""
+        return self.grid.data
+
+    def get_data_parallel_group(self) -> ProcessGroup | None:
+        """Group over which gradients are averaged."""
+        return self.group("data")
+
+    def get_model_parallel_rank(self) -> int:
+        """Rank among the slices of a matrix."""
+        return self.tensor_rank
+
+    def get_model_parallel_world_size(self) -> int:
+        """Number of slices of a matrix."""
+        return self.grid.tensor
+
+    def get_model_parallel_group(self) -> ProcessGroup | None:
+        """Group whose ranks hold one model replica's slices."""
+        return self.group("tensor")
+
+    get_tensor_model_parallel_rank = get_model_parallel_rank
+    get_tensor_model_parallel_world_size = get_model_parallel_world_size
+    get_tensor_model_parallel_group = get_model_parallel_group
+
+
+def create_topology(grid: Grid, rank: int) -> Topology:
+    """Make the process groups of ``grid``; every rank of the initialised world must call this together."""
+    import torch.distributed as dist
+
+    groups: dict[str, ProcessGroup | None] = {}
+    for axis in ("pipeline", "data", "tensor"):
+        for ranks in grid.lines(axis):
+            if len(ranks) == 1:
+                continue
+            group = dist.group.WORLD if len(ranks) == grid.world_size else dist.new_group(ranks)
+            if rank in ranks:
+                groups[axis] = group
+    return Topology(grid, rank, groups)
