@@ -1,4 +1,7 @@
-"""Several datasets read as one, in the proportions of their weights (megatron/data/blendable_dataset.py at ea7aefd8)."""
+"""Several datasets read as one, in the proportions of their weights.
+
+Equal to GPT-NeoX (megatron/data/blendable_dataset.py and data_utils.py at ea7aefd8).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _HEADROOM: Final = 1.005  # upstream builds 0.5 % more samples than a weight ask
 
 
 def normalize_weights(weights: Sequence[float], key: str = "weights") -> list[float]:
-    """Return the weights divided by their sum. Raises DataError, naming ``key``, for a negative one or a sum of zero."""
+    """Return the weights divided by their sum. Raises DataError, naming ``key``, if one is negative or all are zero."""
     total = sum(weights)
     if not weights or any(weight < 0 or not math.isfinite(weight) for weight in weights) or total <= 0:
         raise DataError(
@@ -97,4 +100,4 @@ class BlendedDataset:
         """Return sample ``number``, int64 [seq_length + 1]. Raises IndexError outside 0 to len(self) - 1."""
         if not 0 <= number < len(self):
             raise IndexError(f"sample {number} of {len(self)}")
-        return self.datasets[self._order[number]].sample(int(self._within[number]))
+        return self.datasets[int(self._order[number])].sample(int(self._within[number]))

@@ -101,7 +101,7 @@ class DataSets:
 
 
 def samples_wanted(cfg: DataSettings) -> tuple[int, int, int]:
-    """Return the samples that training, validation and testing read in all (megatron/data/data_utils.py at ea7aefd8)."""
+    """Return the samples that training, validation and testing read in all (data_utils.py at ea7aefd8)."""
     if cfg.train_iters is None:
         raise DataError("train_iters is not set, so the samples to prepare are not known", hint="Set train_iters.")
     evaluations = cfg.train_iters // cfg.eval_interval + 1 if cfg.eval_interval else 1
@@ -155,13 +155,17 @@ class _Builder:
                 "data_path and train_data_paths/valid_data_paths/test_data_paths are both set",
                 hint="Keep data_path (divided by split), or the lists (one for each split).",
             )
+        parts: list[GPTDataset | BlendedDataset | None]
         if any(lists):
             weights = (cfg.train_data_weights, cfg.valid_data_weights, cfg.test_data_weights)
             parts = [self._mixture(*part) for part in zip(SPLITS, lists, weights, wanted, strict=True)]
         elif cfg.data_path:
             dataset = IndexedDataset(cfg.data_path)
             ranges = split_documents(cfg.split, len(dataset))
-            parts = [self._samples(*part) for part in zip(SPLITS, SPLITS, [dataset] * 3, ranges, wanted, strict=True)]
+            parts = [
+                self._samples(split, split, dataset, documents, count)
+                for split, documents, count in zip(SPLITS, ranges, wanted, strict=True)
+            ]
         else:
             raise DataError("no data: neither data_path nor train_data_paths is set", hint="Set data_path: PREFIX")
         return DataSets(parts[0], parts[1], parts[2], tuple(self._sources))

@@ -133,7 +133,7 @@ def _read(path: Path) -> IndexMap | None:
 
 
 def _map_array(path: Path, file: IO[bytes]) -> npt.NDArray[Any]:
-    """Map the ``.npy`` block at the file's position and move behind it. Raises ValueError where there is no whole one."""
+    """Map the ``.npy`` block at the file's position and move behind it. Raises ValueError if it is not whole."""
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError("not an array of .npy version 1.0")
     shape, _, dtype = np.lib.format.read_array_header_1_0(file)

@@ -2,7 +2,8 @@
 
 Layouts as GPT-NeoX writes them (megatron/data/indexed_dataset.py at ea7aefd8), all numbers little-endian::
 
-    MMIDIDX  magic 9 | version u64 = 1 | dtype code u8 | n u64 | m u64 | sizes n x i32 | pointers n x i64 | documents m x i64
+    MMIDIDX  magic 9 | version u64 = 1 | dtype code u8 | n u64 | m u64
+             | sizes n x i32 | pointers n x i64 | documents m x i64
     TNTIDX   magic 8 | version u64 = 1 | dtype code u64 | item size u64 | n u64 | s u64 | m u64
              | dimension offsets (n+1) x i64 | data offsets (n+1) x i64 | sizes s x i64 | documents m x i64
 
@@ -85,7 +86,7 @@ def read_index(path: Path) -> Index:
         return _read_cached(path, data, start)
     raise DataError(
         f"{path}: no dataset index; it begins with {start[:9]!r}, expected {MMAP_MAGIC!r} or {CACHED_MAGIC!r}",
-        hint="Give the prefix of a .bin/.idx pair written by `neoxlite data tokenize` or GPT-NeoX's preprocess_data.py.",
+        hint="Give the prefix of a .bin/.idx pair made by `neoxlite data tokenize` or GPT-NeoX's preprocess_data.py.",
     )
 
 

@@ -48,7 +48,7 @@ class IndexedDataset:
         if found != self._index.bin_bytes:
             raise DataError(
                 f"{tokens_path}: {found} bytes, but its index {idx_path(prefix).name} expects {self._index.bin_bytes}",
-                hint="The two files do not belong together or one is cut off; copy both again or write the dataset anew.",
+                hint="They do not belong together or one is cut off; copy both again or write the dataset anew.",
             )
         self._tokens: npt.NDArray[Any] = (
             np.memmap(tokens_path, self.dtype, mode="r") if found else np.empty(0, self.dtype)
@@ -97,7 +97,7 @@ class IndexedDataset:
         return self.get(number)
 
     def get(self, number: int, offset: int = 0, length: int | None = None) -> npt.NDArray[Any]:
-        """Return ``length`` tokens of sequence ``number`` from token ``offset`` on (to its end by default), as a view."""
+        """Return a view of ``length`` tokens of sequence ``number`` from ``offset`` on, by default to its end."""
         first = int(self._index.pointers[number]) // self.dtype.itemsize + offset
         count = int(self.sizes[number]) - offset if length is None else length
         return self._tokens[first : first + count]

@@ -41,4 +41,4 @@ def _parse(split: str) -> list[float]:
         raise DataError(
             f"split: {split!r} has a negative share or none above zero", hint='Write shares such as split: "969, 30, 1"'
         )
-    return (shares + [0.0, 0.0])[:3]
+    return [*shares, 0.0, 0.0][:3]
