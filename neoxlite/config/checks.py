@@ -1,0 +1,227 @@
+"""What a configuration must satisfy as a whole, after each key has its type.
+
+The first group are GPT-NeoX's own rules (megatron/neox_arguments/arguments.py, ``validate_values``); ranges and the
+optimiser's parameters are checked here too, where upstream fails later, inside the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from neoxlite.config.reader import Entry
+from neoxlite.config.values import as_number, shown
+from neoxlite.errors import ConfigError
+
+_REQUIRED = ("num_layers", "hidden_size", "num_attention_heads", "seq_length", "max_position_embeddings", "train_iters")
+
+# Key -> (test, what it must be). None is not tested.
+_Range = tuple[Callable[[Any], bool], str]
+_AT_LEAST_1: _Range = (lambda value: value >= 1, "at least 1")
+_NOT_NEGATIVE: _Range = (lambda value: value >= 0, "at least 0")
+_SHARE: _Range = (lambda value: 0 <= value <= 1, "from 0 to 1")
+_PROBABILITY: _Range = (lambda value: 0 <= value < 1, "at least 0 and less than 1")
+_POSITIVE: _Range = (lambda value: value > 0, "greater than 0")
+_RANGES: dict[str, _Range] = {
+    **dict.fromkeys(_REQUIRED, _AT_LEAST_1),
+    **dict.fromkeys(("make_vocab_size_divisible_by", "checkpoint_num_layers", "log_interval"), _AT_LEAST_1),
+    **dict.fromkeys(("eval_interval", "num_kv_heads", "mlp_multiple_of", "intermediate_size"), _AT_LEAST_1),
+    **dict.fromkeys(("keep_last_n_checkpoints", "lr_decay_iters", "seed", "num_samples"), _AT_LEAST_1),
+    **dict.fromkeys(("eval_iters", "weight_decay", "gradient_clipping", "min_lr", "temperature"), _NOT_NEGATIVE),
+    **dict.fromkeys(("top_k", "maximum_tokens", "iteration", "init_method_std"), _NOT_NEGATIVE),
+    **dict.fromkeys(("warmup", "rotary_pct", "top_p", "lr_decay_fraction"), _SHARE),
+    **dict.fromkeys(("attention_dropout", "hidden_dropout"), _PROBABILITY),
+    **dict.fromkeys(("layernorm_epsilon", "rms_norm_epsilon", "rotary_emb_base", "checkpoint_factor"), _POSITIVE),
+    **dict.fromkeys(("lr", "expansion_factor"), _POSITIVE),
+}
+_PARTS = ("train", "valid", "test")
+_OPTIMIZER_TYPES = ("adam", "onebitadam", "cpu_adam", "cpu_torch_adam", "sm3", "madgrad_wd", "sgd", "lion")
+
+
+class Where:
+    """Puts the place of a key before the message of an error."""
+
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
+        self._entries = entries
+
+    def prefix(self, *keys: str) -> str:
+        """Return ``file.yml:12: `` of the first of ``keys`` that was given, or nothing."""
+        return next((f"{self._entries[key].where}: " for key in keys if key in self._entries), "")
+
+    def error(self, message: str, *keys: str, hint: str) -> ConfigError:
+        """Return an error placed at the first of ``keys``."""
+        return ConfigError(self.prefix(*keys) + message, hint=hint)
+
+    @contextlib.contextmanager
+    def of(self, *keys: str) -> Iterator[None]:
+        """Place the errors of a block at the first of ``keys``."""
+        try:
+            yield
+        except ConfigError as error:
+            raise ConfigError(self.prefix(*keys) + error.message, hint=error.hint) from error
+
+
+def check_model(values: Mapping[str, Any], where: Where) -> None:
+    """Check sizes and ranges. Raises ConfigError."""
+    for key in _REQUIRED:
+        if values[key] is None:
+            raise ConfigError(f"{key} is not given", hint=f"add {key} to one of the files, or --set {key}=...")
+    for key, (holds, words) in _RANGES.items():
+        value = values[key]
+        if value is not None and not holds(value):
+            raise where.error(f"{key} is {shown(value)}; it must be {words}", key, hint=f"mend {key}")
+    hidden, heads = values["hidden_size"], values["num_attention_heads"]
+    if hidden % heads:
+        raise where.error(
+            f"hidden_size {hidden} is not a multiple of num_attention_heads {heads}",
+            "num_attention_heads",
+            "hidden_size",
+            hint=f"nearest: {_near_divisors(hidden, heads)} heads",
+        )
+    sequence, positions = values["seq_length"], values["max_position_embeddings"]
+    if positions < sequence:
+        raise where.error(
+            f"seq_length {sequence} is more than max_position_embeddings {positions}",
+            "seq_length",
+            hint=f"set max_position_embeddings: {sequence}",
+        )
+    _check_rotary(values, where)
+    _check_kv_heads(values, where)
+
+
+def _near_divisors(number: int, wanted: int) -> str:
+    divisors = [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+    below = max(divisor for divisor in divisors if divisor <= max(1, wanted))
+    above = min(divisor for divisor in divisors if divisor >= min(number, wanted))
+    return str(below) if below == above else f"{below} or {above}"
+
+
+def _check_rotary(values: Mapping[str, Any], where: Where) -> None:
+    if values["pos_emb"] != "rotary":
+        return
+    head_dim = values["hidden_size"] // values["num_attention_heads"]
+    rotated = int(head_dim * values["rotary_pct"])
+    if rotated == 0 or rotated % 2:
+        raise where.error(
+            f"rotary_pct {values['rotary_pct']:g} of a head dimension of {head_dim} is {rotated} channels; "
+            "rotation needs an even number, at least 2",
+            "rotary_pct",
+            "num_attention_heads",
+            hint="change rotary_pct, hidden_size or num_attention_heads",
+        )
+
+
+def _check_kv_heads(values: Mapping[str, Any], where: Where) -> None:
+    heads, kv, tensor = (
+        values["num_attention_heads"],
+        values["num_kv_heads"],
+        max(1, values["model_parallel_size"] or 0),
+    )
+    if heads % tensor:
+        raise where.error(
+            f"num_attention_heads {heads} cannot be shared by model_parallel_size {tensor}",
+            "model_parallel_size",
+            hint=f"nearest: model_parallel_size {_near_divisors(heads, tensor)}",
+        )
+    if kv is not None and (heads % kv or kv % tensor):
+        raise where.error(
+            f"num_kv_heads {kv} must divide num_attention_heads {heads}"
+            + (f" and be a multiple of model_parallel_size {tensor}" if tensor > 1 else ""),
+            "num_kv_heads",
+            hint=f"nearest: num_kv_heads {_near_divisors(heads, kv)}",
+        )
+
+
+def check_training(values: Mapping[str, Any], where: Where) -> None:
+    """Check the rules between learning rate, checkpoints, loss and data. Raises ConfigError."""
+    if values["min_lr"] > values["lr"]:
+        raise where.error(
+            f"min_lr {values['min_lr']:g} is more than the learning rate {values['lr']:g}",
+            "min_lr",
+            hint="min_lr is the floor of the schedule: make it smaller than optimizer.params.lr",
+        )
+    if values["save"] is not None and values["checkpoint_factor"] is None and not values["extra_save_iters"]:
+        raise where.error(
+            "save is given, but neither checkpoint_factor nor extra_save_iters",
+            "save",
+            hint="add checkpoint_factor: the iterations between two checkpoints",
+        )
+    if values["fp16_lm_cross_entropy"] and values["precision"] != "fp16":
+        raise where.error("fp16_lm_cross_entropy needs fp16", "fp16_lm_cross_entropy", hint="remove it or enable fp16")
+    for iteration in values["extra_save_iters"] or []:
+        if not isinstance(iteration, int) or isinstance(iteration, bool) or iteration < 0:
+            raise where.error(
+                f"extra_save_iters holds {shown(iteration)}", "extra_save_iters", hint="list iterations, from 0 up"
+            )
+    _check_paths(values, where)
+
+
+def _check_paths(values: Mapping[str, Any], where: Where) -> None:
+    given = [part for part in _PARTS if values[f"{part}_data_paths"]]
+    if given and len(given) < len(_PARTS):
+        missing = ", ".join(f"{part}_data_paths" for part in _PARTS if part not in given)
+        raise where.error(
+            f"{given[0]}_data_paths is given without {missing}",
+            f"{given[0]}_data_paths",
+            hint="give all three lists, or data_path with split",
+        )
+    if given and values["data_path"] is not None:
+        raise where.error(
+            "data_path and train_data_paths are both given", "data_path", hint="keep one: data_path is divided by split"
+        )
+    for part in _PARTS:
+        _check_weights(part, values, where)
+
+
+def _check_weights(part: str, values: Mapping[str, Any], where: Where) -> None:
+    key = f"{part}_data_weights"
+    paths, weights = values[f"{part}_data_paths"] or [], values[key]
+    if not all(isinstance(path, str) for path in paths):
+        raise where.error(f"{part}_data_paths holds something else than texts", f"{part}_data_paths", hint="quote them")
+    if weights is None:
+        return
+    if len(weights) != len(paths):
+        raise where.error(
+            f"{key} has {len(weights)} weights for {len(paths)} paths", key, hint="give one weight for each path"
+        )
+    if any((as_number(weight) or 0) < 0 or as_number(weight) is None for weight in weights) or not any(
+        as_number(weight) for weight in weights
+    ):
+        raise where.error(f"{key} is {shown(weights)}", key, hint="weights are numbers of 0 or more, one above 0")
+
+
+def check_optimizer(block: Mapping[str, Any], where: Where) -> None:
+    """Check the shape and the numbers of the ``optimizer`` block. Raises ConfigError."""
+    kind, params = block.get("type"), block.get("params")
+    if not isinstance(kind, str) or not isinstance(params, dict):
+        raise where.error(
+            "optimizer needs a type and a params block",
+            "optimizer",
+            hint="write optimizer: {type: Adam, params: {lr: 1.0e-4, betas: [0.9, 0.95], eps: 1.0e-8}}",
+        )
+    if kind.lower() not in _OPTIMIZER_TYPES:
+        raise where.error(
+            f"optimizer.type: {shown(kind)} is not known",
+            "optimizer",
+            hint=f"use one of: {', '.join(_OPTIMIZER_TYPES)}",
+        )
+    if "weight_decay" in params:
+        raise where.error(
+            "optimizer.params.weight_decay is given", "optimizer", hint="move it out: weight_decay is a key of its own"
+        )
+    for name in ("lr", "eps"):
+        number = as_number(params[name]) if name in params else 1
+        if number is None or number <= 0:
+            raise where.error(
+                f"optimizer.params.{name} is {shown(params[name])}",
+                "optimizer",
+                hint="write a number above 0, as 1.0e-8",
+            )
+    betas = [as_number(beta) for beta in params["betas"]] if isinstance(params.get("betas"), list) else None
+    if "betas" in params and (
+        betas is None or len(betas) != 2 or not all(beta is not None and 0 <= beta < 1 for beta in betas)
+    ):
+        raise where.error(
+            f"optimizer.params.betas is {shown(params['betas'])}", "optimizer", hint="write two numbers, as [0.9, 0.95]"
+        )

@@ -1,0 +1,227 @@
+"""From files to a `NeoxConfig`: read, modernise, override, type, derive, check."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from neoxlite.config.architecture import Architecture, expand_attention
+from neoxlite.config.batch import Batch, Layout, layout, resolve_batch
+from neoxlite.config.checks import Where, check_model, check_optimizer, check_training
+from neoxlite.config.keys import Key, key_table, near_names
+from neoxlite.config.neox import NeoxConfig
+from neoxlite.config.old_keys import modernise
+from neoxlite.config.overrides import DEFAULT_BLOCKS, apply_overrides
+from neoxlite.config.precision import resolve_precision, resolve_zero_stage
+from neoxlite.config.reader import Entry, read_files
+from neoxlite.config.support import ignored_keys, unsupported_keys
+from neoxlite.config.values import typed
+from neoxlite.errors import ConfigError
+
+ConfigPath = str | os.PathLike[str]
+
+
+def load_config(
+    paths: ConfigPath | Sequence[ConfigPath],
+    conf_dir: ConfigPath | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    world_size: int | None = None,
+    *,
+    allow_unsupported: bool = False,
+) -> NeoxConfig:
+    """Read GPT-NeoX configuration files and resolve every key.
+
+    Args:
+        paths: one or more files; ``.yml`` may be left out.
+        conf_dir: folder that every name is relative to (``-d``).
+        overrides: dotted key -> value, over the files (``--set``).
+        world_size: number of GPUs; by default ``global_num_gpus``, else one copy of the model.
+        allow_unsupported: list what neoxlite cannot train in ``NeoxConfig.unsupported`` rather than refuse it: for
+            arithmetic on any GPT-NeoX configuration.
+
+    Raises:
+        ConfigError: any mistake in the files or values, with file, line and what to do.
+    """
+    names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not names:
+        raise ConfigError("no configuration file is given", hint="give one or more .yml files")
+    entries, texts = read_files([os.fspath(name) for name in names], Path(conf_dir) if conf_dir is not None else None)
+    if not entries and not overrides:
+        raise ConfigError(f"{', '.join(texts)}: no keys in it", hint="give a file with a model and training settings")
+    entries, warnings = modernise(entries)
+    entries = apply_overrides(entries, overrides or {})
+    _refuse_unknown(entries)
+    values = {name: _value(key, entries.get(name)) for name, key in key_table().items()}
+    return _Resolver(values, entries, texts, warnings, world_size).resolve(allow_unsupported)
+
+
+def _value(key: Key, entry: Entry | None) -> Any:
+    """Return the typed value, or the default where none or null is given.
+
+    Null is a value of its own for gradient_accumulation_steps: "derive it", where the default is 1.
+    """
+    value = key.default if entry is None else typed(key, entry.value, entry.where)
+    return key.default if value is None and key.name != "gradient_accumulation_steps" else value
+
+
+def _refuse_unknown(entries: Mapping[str, Entry]) -> None:
+    unknown = [(name, entry) for name, entry in entries.items() if name not in key_table()]
+    if not unknown:
+        return
+    name, entry = unknown[0]
+    near = near_names(name)
+    others = f" (and {len(unknown) - 1} more: {', '.join(other for other, _ in unknown[1:6])})" if unknown[1:] else ""
+    raise ConfigError(
+        f"{entry.where}: {entry.spelling} is not a GPT-NeoX key{others}",
+        hint=f"did you mean {' or '.join(near)}?" if near else f"remove {entry.spelling}",
+    )
+
+
+class _Resolver:
+    """Fills in, one group at a time, what follows from other keys. ``values`` holds all keys of the table by name."""
+
+    def __init__(
+        self,
+        values: dict[str, Any],
+        entries: dict[str, Entry],
+        texts: dict[str, str],
+        warnings: list[str],
+        world_size: int | None,
+    ) -> None:
+        self.values = values
+        self.entries = entries
+        self.texts = texts
+        self.warnings = warnings
+        self.asked_world_size = world_size
+        self.where = Where(entries)
+
+    def resolve(self, allow_unsupported: bool) -> NeoxConfig:
+        values = self.values
+        self._optimizer()
+        check_model(values, self.where)
+        sizes = self._layout()
+        batch = self._batch(sizes)
+        reason = self._precision(sizes)
+        with self.where.of("attention_config", "num_layers"):
+            values["attention_config"] = expand_attention(values["attention_config"], values["num_layers"])
+        self._small_derivations()
+        check_training(values, self.where)
+        for part in ("train", "valid", "test"):
+            if values[f"{part}_data_paths"] and values[f"{part}_data_weights"] is None:
+                values[f"{part}_data_weights"] = [1.0] * len(values[f"{part}_data_paths"])
+        self.warnings += ignored_keys(values, self.entries)
+        unsupported = unsupported_keys(values, self.entries)
+        if unsupported and not allow_unsupported:
+            more = f" (and {len(unsupported) - 1} more)" if len(unsupported) > 1 else ""
+            raise ConfigError(
+                f"{unsupported[0]}{more}",
+                hint="neoxlite config FILES lists all that it cannot train in a configuration",
+            )
+        return self._build(sizes, batch, reason, unsupported)
+
+    def _optimizer(self) -> None:
+        values = self.values
+        block = values["optimizer"] or DEFAULT_BLOCKS["optimizer"]
+        check_optimizer(block, self.where)
+        lr = float(block["params"].get("lr", 0.001))
+        if values["lr"] is not None and values["lr"] != lr:
+            self.warnings.append(f"{self.where.prefix('lr')}lr is not used: optimizer.params.lr is {lr:g}")
+        values.update(optimizer=block, lr=lr, optimizer_type=block["type"])
+
+    def _layout(self) -> Layout:
+        values = self.values
+        pipe, model = values["pipe_parallel_size"], values["model_parallel_size"]
+        given = values["global_num_gpus"]
+        asked = self.asked_world_size
+        if asked is not None and given not in (None, asked):
+            self.warnings.append(
+                f"{self.where.prefix('global_num_gpus')}global_num_gpus is {given}; the run has {asked}"
+            )
+        world_size = asked or given or max(1, pipe) * max(1, model)
+        with self.where.of("pipe_parallel_size", "model_parallel_size"):
+            sizes = layout(world_size, pipe, model)
+        values.update(
+            global_num_gpus=world_size,
+            world_size=world_size,
+            is_pipe_parallel=pipe >= 1,
+            model_parallel_size=sizes.model,
+        )
+        return sizes
+
+    def _batch(self, sizes: Layout) -> Batch:
+        values = self.values
+        names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+        with self.where.of(*names):
+            train, micro, accumulation = (values[name] for name in names)
+            batch = resolve_batch(train, micro, accumulation, sizes.data)
+        values.update(zip(names, (batch.train, batch.micro, batch.accumulation), strict=True), batch_size=batch.micro)
+        return batch
+
+    def _precision(self, sizes: Layout) -> str | None:
+        values = self.values
+        with self.where.of("fp16", "bf16", "precision"):
+            precision = resolve_precision(values["precision"], values["fp16"], values["bf16"])
+        if values["fp16"] and str(values["fp16"].get("type", "fp16")) != "fp16":
+            self.warnings.append(
+                f"{self.where.prefix('fp16')}fp16.type: {values['fp16']['type']} has no effect: the precision is "
+                f"{precision}; for bfloat16 write bf16: {{enabled: true}}"
+            )
+        block = (
+            values["zero_optimization"]
+            if values["zero_optimization"] is not None
+            else DEFAULT_BLOCKS["zero_optimization"]
+        )
+        if "stage" not in block:
+            raise self.where.error("zero_optimization has no stage", "zero_optimization", hint="add stage: 1")
+        with self.where.of("zero_optimization", "pipe_parallel_size"):
+            stage, reason = resolve_zero_stage(block["stage"], precision, sizes.pipe)
+        if reason is not None:
+            self.warnings.append(f"ZeRO stage {block['stage']} is raised to {stage}: {reason}")
+        values.update(precision=precision, zero_optimization=block, zero_stage=stage)
+        for name in ("reduce_scatter", "contiguous_gradients", "reduce_bucket_size", "allgather_bucket_size"):
+            values[f"zero_{name}"] = block.get(name, DEFAULT_BLOCKS["zero_optimization"][name])
+        values["data_types"] = self._data_types(precision)
+        return reason
+
+    def _data_types(self, precision: str) -> dict[str, Any]:
+        block = dict(self.values["data_types"] or {})
+        dtype = block.get("grad_accum_dtype")
+        if dtype not in (None, "fp32", "fp16", "bf16"):
+            raise self.where.error(
+                f"data_types.grad_accum_dtype is {dtype!r}", "data_types", hint="use fp32, bf16 or fp16"
+            )
+        if dtype is None and precision == "bfloat16":
+            block["grad_accum_dtype"] = "fp32"
+            self.warnings.append("bfloat16: gradients are accumulated in fp32 (data_types.grad_accum_dtype)")
+        return block
+
+    def _small_derivations(self) -> None:
+        values = self.values
+        values.update(
+            clip_grad=values["gradient_clipping"],
+            dynamic_loss_scale=values["loss_scale"] is None,
+            text_gen_type=values["text_gen_type"] or "unconditional",
+            sparsity_config=values["sparsity_config"] or {},
+        )
+
+    def _build(self, sizes: Layout, batch: Batch, reason: str | None, unsupported: list[str]) -> NeoxConfig:
+        values = {**self.values, "data_parallel_size": sizes.data, "config_files": self.texts}
+        padded = values.pop("padded_vocab_size")
+        shape = {field.name for field in dataclasses.fields(Architecture)} - {"attention_kinds"}
+        fields = {field.name for field in dataclasses.fields(NeoxConfig)}
+        return NeoxConfig(
+            **{name: value for name, value in values.items() if name in fields},
+            warnings=self.warnings,
+            unsupported=unsupported,
+            zero_stage_reason=reason,
+            batch=batch,
+            architecture=Architecture(
+                **{name: values[name] for name in shape}, attention_kinds=tuple(values["attention_config"])
+            ),
+            _entries=self.entries,
+            _padded_vocab_size=padded,
+            other_keys={name: value for name, value in values.items() if name not in fields},
+        )

@@ -1,0 +1,201 @@
+"""The configuration as the trainer sees it: every key resolved, typed and fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import InitVar, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from neoxlite.config.architecture import Architecture
+from neoxlite.config.batch import Batch
+from neoxlite.config.partition import layer_names, partition
+from neoxlite.config.precision import Precision
+from neoxlite.errors import ConfigError
+
+if TYPE_CHECKING:
+    from neoxlite.config.reader import Entry
+
+Initialiser = Literal[
+    "normal",
+    "scaled_normal",
+    "orthogonal",
+    "scaled_orthogonal",
+    "xavier_uniform",
+    "xavier_normal",
+    "wang_init",
+    "small_init",
+    "single_residual_scaled_normal",
+]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NeoxConfig:
+    """A resolved GPT-NeoX configuration. Made by `neoxlite.config.load_config`.
+
+    The fields are the keys neoxlite uses, with the type they have after resolution; what a key means stands in the
+    table (`neoxlite.config.key_table`). Every other GPT-NeoX key is an attribute too, but type checkers know the fields
+    only: a program that needs another key first gives it a field here and a word in the table.
+    """
+
+    # Model
+    num_layers: int
+    hidden_size: int
+    num_attention_heads: int
+    seq_length: int
+    max_position_embeddings: int
+    norm: str
+    layernorm_epsilon: float
+    rms_norm_epsilon: float
+    pos_emb: str
+    rotary_pct: float
+    rotary_emb_base: int
+    activation: str
+    no_weight_tying: bool
+    gpt_j_residual: bool
+    gpt_j_tied: bool
+    attention_config: list[str]
+    make_vocab_size_divisible_by: int
+    init_method: Initialiser
+    output_layer_init_method: Initialiser
+    init_method_std: float
+    attention_dropout: float
+    hidden_dropout: float
+    output_layer_parallelism: str
+
+    # Batch and layout
+    train_batch_size: int
+    train_micro_batch_size_per_gpu: int
+    gradient_accumulation_steps: int
+    world_size: int
+    data_parallel_size: int
+    pipe_parallel_size: int
+    model_parallel_size: int
+    pipe_partition_method: str
+    global_num_gpus: int
+
+    # Precision and engine
+    precision: Precision
+    zero_stage: int
+    zero_optimization: dict[str, Any]
+    fp16: dict[str, Any] | None
+    bf16: dict[str, Any] | None
+    data_types: dict[str, Any]
+    checkpoint_activations: bool
+    checkpoint_num_layers: int
+
+    # Optimiser and schedule
+    optimizer: dict[str, Any]
+    lr: float
+    weight_decay: float
+    gradient_clipping: float
+    train_iters: int
+    lr_decay_style: Literal["constant", "linear", "cosine", "exponential"]
+    lr_decay_iters: int | None
+    lr_decay_fraction: float | None
+    min_lr: float
+    warmup: float
+
+    # Data and tokenizer
+    data_path: str | None
+    train_data_paths: list[str] | None
+    valid_data_paths: list[str] | None
+    test_data_paths: list[str] | None
+    train_data_weights: list[float] | None
+    valid_data_weights: list[float] | None
+    test_data_weights: list[float] | None
+    data_impl: str
+    split: str
+    seed: int
+    tokenizer_type: str
+    vocab_file: str | None
+    merge_file: str | None
+
+    # Loop, evaluation, checkpoints, logs
+    eval_interval: int
+    eval_iters: int
+    log_interval: int
+    tensorboard_dir: str | None
+    save: str | None
+    load: str | None
+    iteration: int | None
+    checkpoint_factor: int | float | None
+    extra_save_iters: list[int] | None
+    keep_last_n_checkpoints: int | None
+
+    # Text generation
+    text_gen_type: str | None
+    temperature: float
+    top_p: float
+    top_k: int
+    maximum_tokens: int
+    prompt_end: str
+    sample_input_file: str | None
+    sample_output_file: str | None
+    num_samples: int
+
+    # About the configuration itself
+    config_files: dict[str, str]
+    """Original text of each file by its name, for saving beside checkpoints."""
+    warnings: list[str]
+    """What the user should know: old keys, ignored keys, a raised ZeRO stage. One line each."""
+    unsupported: list[str]
+    """What neoxlite cannot train; empty unless `load_config` was told to go on."""
+    zero_stage_reason: str | None
+    """Why ``zero_stage`` is not the configured one, or None."""
+    architecture: Architecture
+    batch: Batch
+    _entries: Mapping[str, Entry]
+    _padded_vocab_size: int | None
+    other_keys: InitVar[Mapping[str, Any]]
+
+    def __post_init__(self, other_keys: Mapping[str, Any]) -> None:
+        """Give the keys that are no fields as attributes."""
+        for name, value in other_keys.items():
+            object.__setattr__(self, name, value)
+
+    def padded_vocab_size(self, vocab_size: int) -> int:
+        """Return ``vocab_size`` rounded up to a multiple of make_vocab_size_divisible_by x model_parallel_size.
+
+        A ``padded_vocab_size`` in the configuration wins (megatron/tokenizer/tokenizer.py).
+
+        Raises:
+            ConfigError: that one is smaller than ``vocab_size``.
+        """
+        if self._padded_vocab_size is not None:
+            if self._padded_vocab_size < vocab_size:
+                raise ConfigError(
+                    f"{self.source('padded_vocab_size')}: padded_vocab_size {self._padded_vocab_size} is less than the "
+                    f"tokenizer's {vocab_size}",
+                    hint="remove padded_vocab_size: it is computed",
+                )
+            return self._padded_vocab_size
+        multiple = self.make_vocab_size_divisible_by * self.model_parallel_size
+        return -(-vocab_size // multiple) * multiple
+
+    def parameter_count(self, padded_vocab: int) -> int:
+        """Return the parameters of the whole model. Raises ConfigError where parts of it cannot be counted."""
+        return self.architecture.parameter_count(padded_vocab)
+
+    def flops_per_iteration(self, padded_vocab: int) -> float:
+        """Return the floating-point operations of one iteration over all GPUs, recomputation included."""
+        return self.architecture.flops_per_iteration(padded_vocab, self.train_batch_size, self.checkpoint_activations)
+
+    def pipeline_partition(self, num_stages: int, padded_vocab: int | None = None) -> list[int]:
+        """Return ``num_stages + 1`` bounds over the ``num_layers + 5`` layers, by ``pipe_partition_method``.
+
+        ``padded_vocab`` is needed for the method ``parameters`` only, which raises ValueError without it.
+        """
+        names = layer_names(self.num_layers, tied=not self.no_weight_tying)
+        if self.pipe_partition_method.lower() == "parameters" and padded_vocab is None:
+            raise ValueError("pipe_partition_method: parameters needs the padded vocabulary size")
+        weights = self.architecture.layer_parameters(padded_vocab) if padded_vocab is not None else []
+        return partition(self.pipe_partition_method, names, weights, num_stages)
+
+    def source(self, key: str) -> str:
+        """Return where the value of ``key`` comes from: ``file.yml:12``, ``--set``, or ``default``."""
+        entry = self._entries.get(key)
+        return "default" if entry is None else entry.short
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the keys that were set, in the files or by ``--set``, with the values as written."""
+        return {key: entry.value for key, entry in self._entries.items()}

@@ -1,0 +1,195 @@
+"""Reading configuration files: where they are, what they say, and on which line.
+
+GPT-NeoX's rules for names and merging (megatron/neox_arguments/arguments.py): ``-d DIR`` goes before every name, a name
+without .yml or .json gets .yml, a ``-`` in a top-level key is a ``_``, and a key may be given once only.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from neoxlite.errors import ConfigError
+
+# libyaml's scanner accepts tabs between the items of a {...} block, which JSON-style files have; PyYAML's own does not.
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One top-level key as written: its value, its spelling, and its place."""
+
+    value: Any
+    spelling: str
+    file: str
+    line: int | None
+
+    @property
+    def where(self) -> str:
+        """``folder/file.yml:12``, or the name of the source where there are no lines."""
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+    @property
+    def short(self) -> str:
+        """The same without the folders; file names are unique in a configuration."""
+        return self.file if self.line is None else f"{Path(self.file).name}:{self.line}"
+
+
+def shipped_folder() -> Path:
+    """Return the folder of the configurations that come with neoxlite."""
+    return Path(str(resources.files("neoxlite").joinpath("configs")))
+
+
+def find_file(name: str, conf_dir: Path | None = None) -> Path:
+    """Return the file that ``name`` means.
+
+    With ``conf_dir`` the name is looked up there only. Without, in the current folder, then among the configurations
+    that come with neoxlite.
+
+    Raises:
+        ConfigError: there is no such file; the hint names files like it.
+    """
+    folders = [conf_dir] if conf_dir is not None else [Path(), shipped_folder()]
+    full = name if name.endswith((".yml", ".yaml", ".json")) else f"{name}.yml"
+    for folder in folders:
+        path = folder / full
+        if path.is_file():
+            return path
+    raise ConfigError(f"{folders[0] / full}: no such configuration file", hint=_file_hint(full, folders))
+
+
+def _file_hint(name: str, folders: list[Path]) -> str:
+    present = sorted(
+        {
+            path.relative_to(folder).as_posix()
+            for folder in folders
+            if folder.is_dir()
+            for pattern in ("*.yml", "*/*.yml", "*.json")
+            for path in folder.glob(pattern)
+        }
+    )
+    near = difflib.get_close_matches(name, present, n=3, cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return f"files there: {', '.join(present[:12])}" if present else "check the name and -d DIR"
+
+
+def read_files(names: Iterable[str], conf_dir: Path | None = None) -> tuple[dict[str, Entry], dict[str, str]]:
+    """Read files into one mapping of top-level keys, spelled with underscores, and {file name: original text}.
+
+    Raises:
+        ConfigError: a file is missing or damaged, a key is given twice, or two files have one name.
+    """
+    entries: dict[str, Entry] = {}
+    texts: dict[str, str] = {}
+    paths: dict[str, Path] = {}
+    for name in names:
+        path = find_file(name, conf_dir)
+        if path.name in paths:
+            raise ConfigError(
+                f"two configuration files are called {path.name}: {paths[path.name]} and {path}",
+                hint="rename one: both are saved beside the checkpoints under their own names",
+            )
+        paths[path.name] = path
+        texts[path.name] = _text(path)
+        for key, entry in _parse(path, texts[path.name]).items():
+            if key in entries:
+                raise _twice(key, entries[key], entry)
+            entries[key] = entry
+    return entries, texts
+
+
+def _twice(key: str, first: Entry, second: Entry) -> ConfigError:
+    return ConfigError(
+        f"{key} is given twice: {first.where} ({first.spelling}) and {second.where} ({second.spelling})",
+        hint=f"remove one of the two",
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: byte {error.start} is not UTF-8", hint="save the file as UTF-8") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}", hint="check the file's permissions") from error
+
+
+def _parse(path: Path, text: str) -> dict[str, Entry]:
+    try:
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return {}
+            if not isinstance(node, yaml.MappingNode):
+                raise ConfigError(
+                    f"{path}:{node.start_mark.line + 1}: the file is a {node.id}, not a mapping of keys",
+                    hint="write lines of 'key: value'",
+                )
+            _refuse_repeats(node, path)
+            return _entries(loader, node, path)
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        raise _damaged(path, text, error) from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: nested too deeply", hint="check the brackets of the file") from error
+
+
+def _entries(loader: Any, node: yaml.MappingNode, path: Path) -> dict[str, Entry]:
+    loader.flatten_mapping(node)
+    entries: dict[str, Entry] = {}
+    for key_node, value_node in node.value:
+        spelling = loader.construct_object(key_node, deep=True)
+        line = key_node.start_mark.line + 1
+        if not isinstance(spelling, str):
+            raise ConfigError(f"{path}:{line}: the key {spelling!r} is not a text", hint="put it in quotes")
+        entry = Entry(loader.construct_object(value_node, deep=True), spelling, str(path), line)
+        key = spelling.replace("-", "_")
+        if key in entries:
+            raise _twice(key, entries[key], entry)
+        entries[key] = entry
+    return entries
+
+
+def _refuse_repeats(node: yaml.Node, path: Path, depth: int = 0) -> None:
+    """Refuse a key that stands twice in one mapping, at any depth; YAML loaders keep the last one silently."""
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _refuse_repeats(item, path, depth + 1)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    lines: dict[str, int] = {}
+    for key_node, value_node in node.value:
+        if isinstance(key_node, yaml.ScalarNode) and key_node.tag != "tag:yaml.org,2002:merge":
+            line = key_node.start_mark.line + 1
+            if key_node.value in lines:
+                raise ConfigError(
+                    f"{path}:{line}: {key_node.value} is given twice; the first is on line {lines[key_node.value]}",
+                    hint="remove one of the two",
+                )
+            lines[key_node.value] = line
+        _refuse_repeats(value_node, path, depth + 1)
+
+
+def _damaged(path: Path, text: str, error: yaml.YAMLError) -> ConfigError:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if mark is None:  # a character that no YAML file may hold
+        return ConfigError(
+            f"{path}: not a YAML file: {str(error).splitlines()[0]}", hint="mend or remove the character"
+        )
+    lines = text.splitlines()
+    number = min(mark.line, max(len(lines) - 1, 0))
+    line = lines[number].strip() if lines else ""
+    problem = getattr(error, "problem", None) or "not YAML"
+    return ConfigError(
+        f"{path}:{number + 1}: {problem}: {line[:80]!r}",
+        hint="look at this line and the one before: a missing quote, comma, colon or bracket, or a tab",
+    )

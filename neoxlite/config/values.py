@@ -1,0 +1,143 @@
+"""Values of keys: checked against the declared type, and read as that type."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from neoxlite.config.keys import Key
+from neoxlite.errors import ConfigError
+
+# YAML 1.1, which GPT-NeoX files are read as, takes 1e-5 (no dot) for a string; YAML 1.2 and everyone else for a number.
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_EXPONENT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)[eE][+-]?\d+")
+
+_NAMES = {
+    "int": "a whole number",
+    "float": "a number",
+    "number": "a number",
+    "bool": "true or false",
+    "str": "a text",
+    "dict": "a mapping (key: value pairs)",
+    "list": "a list",
+}
+
+
+def shown(value: Any, width: int = 60) -> str:
+    """Return ``value`` as YAML would show it, cut to ``width`` characters, for messages."""
+    text = {None: "null", True: "true", False: "false"}.get(value) if isinstance(value, bool | None) else repr(value)
+    assert text is not None
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def type_name(value: Any) -> str:
+    """Return what kind of thing a YAML value is, in a user's words."""
+    kinds: dict[type, str] = {
+        bool: "true/false",
+        int: "a whole number",
+        float: "a number",
+        str: "a text",
+        dict: "a mapping",
+        list: "a list",
+        type(None): "null",
+    }
+    return kinds.get(type(value), type(value).__name__)
+
+
+def as_number(value: Any) -> int | float | None:
+    """Return a number, also from a text that is one (``"1e-5"``), or None. Infinite and NaN values are none."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        value = float(value) if _NUMBER.fullmatch(value) else None
+    if isinstance(value, int | float) and math.isfinite(value):
+        return value
+    return None
+
+
+def numbers_in(value: Any) -> Any:
+    """Return ``value`` with every text like ``1e-5`` inside mappings and lists read as the number it means."""
+    if isinstance(value, dict):
+        return {key: numbers_in(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [numbers_in(item) for item in value]
+    if isinstance(value, str) and _EXPONENT.fullmatch(value):
+        number = float(value)
+        return int(number) if number.is_integer() and abs(number) >= 1 else number
+    return value
+
+
+def _int(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _float(value: Any) -> float | None:
+    number = as_number(value)
+    return None if number is None else float(number)
+
+
+def _exactly(kind: type) -> Callable[[Any], Any]:
+    return lambda value: value if isinstance(value, kind) else None
+
+
+def _dict(value: Any) -> dict[Any, Any] | None:
+    return numbers_in(value) if isinstance(value, dict) else None
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "int": _int,
+    "float": _float,
+    "number": as_number,
+    "bool": _exactly(bool),
+    "str": _exactly(str),
+    "dict": _dict,
+    "list": _exactly(list),
+}
+
+
+def typed(key: Key, value: Any, where: str) -> Any:
+    """Return ``value`` as the type ``key`` declares.
+
+    As in GPT-NeoX null is always accepted, a whole number is accepted for a float, true/false never for a number or the
+    reverse, and the words of a choice compare without case. Unlike there, ``1e-5`` is accepted for a float.
+
+    Raises:
+        ConfigError: another type; the message begins with ``where`` (file and line).
+    """
+    if value is None or key.type == "any":
+        return value
+    if key.type == "choice":
+        return _choice(key, value, where)
+    result = _READERS[key.type](value)
+    if result is None:
+        raise ConfigError(
+            f"{where}: {key.name} must be {_NAMES[key.type]}, not {type_name(value)} ({shown(value)})",
+            hint=_type_hint(key, value),
+        )
+    return result
+
+
+def _choice(key: Key, value: Any, where: str) -> str:
+    for choice in key.choices:
+        if isinstance(value, str) and value.lower() == choice.lower():
+            return choice
+    raise ConfigError(
+        f"{where}: {key.name}: {shown(value)} is not one of its values", hint=f"use one of: {', '.join(key.choices)}"
+    )
+
+
+def _type_hint(key: Key, value: Any) -> str:
+    number = as_number(value)
+    if key.type == "int" and number is not None and float(number).is_integer():
+        return f"write {key.name}: {int(number)}" + (" (without quotes)" if isinstance(value, str) else "")
+    if key.type == "bool" and isinstance(value, str | int) and str(value).lower() in ("true", "false", "0", "1"):
+        return f"write {key.name}: {'true' if str(value).lower() in ('true', '1') else 'false'} (without quotes)"
+    if key.type == "list":
+        return f"write {key.name}: [{value}]" if isinstance(value, str | int | float) else f"{key.name} takes a list"
+    if key.type == "dict":
+        return f"{key.name} takes lines of 'name: value', indented below it"
+    if key.type == "str":
+        return f'put the value in quotes: {key.name}: "{value}"'
+    return f"{key.name}: {key.description}" if key.description else f"mend the value of {key.name}"
