@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,16 +13,18 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
+from hpcjob.coreyaml import CoreLoader
 from hpcjob.errors import InputError
 
 T = TypeVar("T", bound=msgspec.Struct)
 Path_ = tuple[str | int, ...]
 
 _MAX_BYTES = 1_000_000
+_MAX_NODES = 50_000
+_SCHEMAS = ("job file", "profile")
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.+?)`")
 _AT = re.compile(r" - at `(.*)`$")
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")  # `[...]`, some value of a mapping, says nothing
 
 
 @dataclass
@@ -32,37 +35,86 @@ class Document:
         data: the mapping, as YAML gave it.
         places: path of keys -> "file:line" or the option that set it.
         origin: the file's name, or where the document comes from.
+        texts: path of each scalar -> its text as written, where `data` holds a number or a boolean made from it.
     """
 
     data: dict[str, Any]
     places: dict[Path_, str] = field(default_factory=dict)
     origin: str = "<none>"
+    texts: dict[Path_, str] = field(default_factory=dict)
 
     def place(self, path: Path_) -> str:
-        """Return where ``path`` or its nearest known parent was set."""
+        """Return where ``path``, something in it, or its nearest known parent was set."""
         for length in range(len(path), 0, -1):
-            if path[:length] in self.places:
-                return self.places[path[:length]]
+            for known, place in self.places.items():
+                if known[:length] == path[:length]:
+                    return place
         return self.origin
 
-    def set(self, path: str, value: Any, place: str) -> None:
-        """Set ``a.b.c`` to ``value``; mappings on the way are made.
+    def set(self, path: str | Path_, value: Any, place: str) -> Path_:
+        """Set ``a.b.c`` to ``value``; mappings on the way are made, ``steps.0`` is the first item of a list.
+
+        Returns:
+            the path that was set.
 
         Raises:
-            InputError: a part of the path is there and is no mapping.
+            InputError: a part of the path is there and holds no such key.
         """
-        parts = path.split(".")
-        target = self.data
-        for depth, part in enumerate(parts[:-1]):
-            inner = target.setdefault(part, {})
-            if not isinstance(inner, dict):
-                raise InputError(
-                    f"{place}: {'.'.join(parts[: depth + 1])} is {inner!r}, it holds no key {parts[depth + 1]!r}",
-                    hint="give the whole value instead, or mend the path",
-                )
-            target = inner
-        target[parts[-1]] = value
-        self.places[tuple(parts)] = place
+        parts: list[str | int] = list(_parts(path, place))
+        target: Any = self.data
+        for depth, part in enumerate(parts):
+            parts[depth] = _key_in(target, part, parts[:depth], place)
+            if depth == len(parts) - 1:
+                target[parts[depth]] = value
+            else:
+                if isinstance(target, dict) and target.get(part) is None:
+                    target[part] = {}
+                target = target[parts[depth]]
+        where = tuple(parts)
+        for known in [known for known in self.texts if known[: len(where)] == where]:
+            del self.texts[known]
+        self.places[where] = place
+        return where
+
+    def set_text(self, path: str | Path_, text: str, place: str) -> None:
+        """Set ``a.b.c`` to the YAML value that ``text`` spells. Raises InputError as `set`, or if it is no YAML."""
+        inner = parse(f"value: {text}" if "\n" not in text else f"value: {json.dumps(text)}", place, "value")
+        if list(inner.data) != ["value"]:
+            raise InputError(f"{place}: {text!r} is not one YAML value", hint="quote it, for the shell and for YAML")
+        where = self.set(path, inner.data["value"], place)
+        self.texts.update({(*where, *known[1:]): written for known, written in inner.texts.items()})
+
+    def keep_text(self, path: Path_) -> None:
+        """Make the numbers and booleans directly below ``path`` text as they were written: ``1.10`` stays so."""
+        target: Any = self.data
+        for part in path:
+            target = target[part]
+        for key, value in target.items():
+            if value is None and self.texts.get((*path, key)) == "":
+                target[key] = ""
+            elif isinstance(value, (bool, int, float)):
+                target[key] = self.texts.get((*path, key), str(value))
+
+
+def _parts(path: str | Path_, place: str) -> Path_:
+    if not isinstance(path, str):
+        return path
+    parts = tuple(path.split("."))
+    if not all(parts):
+        raise InputError(f"{place}: {path!r} is no path of keys", hint="write for example train.set.train_iters=10")
+    return parts
+
+
+def _key_in(target: Any, part: str | int, above: Sequence[str | int], place: str) -> str | int:
+    if isinstance(target, dict):
+        return part
+    if isinstance(target, list) and str(part).isdecimal() and int(part) < len(target):
+        return int(part)
+    shown = repr(target) if len(repr(target)) < 60 else f"{repr(target)[:57]}..."
+    raise InputError(
+        f"{place}: {_dotted(tuple(above))} is {shown}, it holds no key {part!r}",
+        hint="give the whole value instead, or mend the path",
+    )
 
 
 def read(path: Path, what: str) -> Document:
@@ -91,7 +143,7 @@ def read(path: Path, what: str) -> Document:
 def parse(text: str, origin: str, what: str) -> Document:
     """Parse one YAML mapping from ``text``. Raises InputError as `read` does."""
     try:
-        loader = _LOADER(text)
+        loader = CoreLoader(text)
         try:
             node = loader.get_single_node()
             document = Document({}, origin=origin)
@@ -101,9 +153,13 @@ def parse(text: str, origin: str, what: str) -> Document:
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
-        raise InputError(f"{origin}: {_yaml_message(error)}", hint=f"the {what} must be YAML") from None
-    except (ValueError, RecursionError) as error:
+        raise _yaml_error(error, origin, what) from None
+    except ValueError as error:  # a number with thousands of digits
         raise InputError(f"{origin}: {error}", hint=f"the {what} must be plain YAML") from None
+    except RecursionError:
+        raise InputError(
+            f"{origin}: nested too deeply, or an alias (*name) that holds itself", hint="write it flat"
+        ) from None
     if not isinstance(document.data, dict):
         raise InputError(f"{origin}: the {what} is no mapping of keys to values", hint="write `key: value` lines")
     return document
@@ -125,7 +181,7 @@ def _explain(message: str, document: Document, kind: type[msgspec.Struct], what:
     path: Path_ = ()
     if at := _AT.search(message):
         message = message[: at.start()]
-        path = tuple(step[1] or int(step[2] or 0) for step in _STEP.finditer(at[1].removeprefix("$")))
+        path = tuple(step[1] or int(step[2]) for step in _STEP.finditer(at[1].removeprefix("$")))
     if unknown := _UNKNOWN_FIELD.match(message):
         name = unknown[1]
         known = _field_names(kind, path)
@@ -134,7 +190,7 @@ def _explain(message: str, document: Document, kind: type[msgspec.Struct], what:
         return InputError(f"{document.place((*path, name))}: {what} has no key {_dotted((*path, name))!r}", hint=hint)
     return InputError(
         f"{document.place(path)}: {_dotted(path) or what}: {message[0].lower()}{message[1:]}{_found(document, path)}",
-        hint=f"see the keys of a {what} in the documentation, or `hpcjob schema`",
+        hint=f"`hpcjob schema {what.split()[0]}` prints all keys and their types" if what in _SCHEMAS else None,
     )
 
 
@@ -179,11 +235,13 @@ def _descend(info: Any, part: str | int) -> Any:
 
 
 def _mark(node: yaml.Node, path: Path_, document: Document) -> None:
+    """Note the place and the text of all keys below ``node``; refuse what is no plain document."""
+    if len(document.places) > _MAX_NODES:  # aliases of aliases: a small text that unfolds to billions of values
+        raise InputError(f"{document.origin}: more than {_MAX_NODES} values", hint="remove the nested aliases (*name)")
     if isinstance(node, yaml.MappingNode):
         seen: dict[str, int] = {}
         for key_node, value_node in node.value:
-            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else str(key_node.value)
-            line = key_node.start_mark.line + 1
+            key, line = _key(key_node, path, document), key_node.start_mark.line + 1
             inner: Path_ = (*path, key)
             if key in seen and key != "<<":
                 raise InputError(
@@ -198,11 +256,28 @@ def _mark(node: yaml.Node, path: Path_, document: Document) -> None:
             inner = (*path, index)
             document.places[inner] = f"{document.origin}:{item.start_mark.line + 1}"
             _mark(item, inner, document)
+    elif node.tag != "tag:yaml.org,2002:str":
+        document.texts[path] = node.value
+
+
+def _key(node: yaml.Node, path: Path_, document: Document) -> str:
+    if isinstance(node, yaml.ScalarNode) and node.tag in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
+        return str(node.value)
+    written = node.value if isinstance(node, yaml.ScalarNode) else "a list or mapping"
+    raise InputError(
+        f"{document.origin}:{node.start_mark.line + 1}: {_dotted((*path, str(written)))}: a key must be text",
+        hint=f'quote it: "{written}"' if isinstance(node, yaml.ScalarNode) else "write `key: value`",
+    )
 
 
 def merge(base: Document, over: Document) -> Document:
     """Return ``base`` with ``over`` on top: mappings are merged, everything else is replaced."""
-    return Document(_merged(base.data, over.data), {**base.places, **over.places}, over.origin)
+    return Document(
+        _merged(base.data, over.data),
+        {**base.places, **over.places},
+        over.origin,
+        {**base.texts, **over.texts},
+    )
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,10 +295,17 @@ def _dotted(path: Path_) -> str:
     return text.removeprefix(".")
 
 
-def _yaml_message(error: yaml.YAMLError) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"line {error.problem_mark.line + 1}: {error.problem or error.context}"
-    return " ".join(str(error).split())
+def _yaml_error(error: yaml.YAMLError, origin: str, what: str) -> InputError:
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return InputError(f"{origin}: {' '.join(str(error).split())}", hint=f"the {what} must be YAML")
+    problem = error.problem or error.context or "no YAML"
+    hints = {
+        "cannot start any token": "indent with spaces, not tabs; quote a value that begins with @, ` or %",
+        "mapping values are not allowed": "quote a value that holds `: `, and check the indentation",
+        "could not determine a constructor": "write plain values; tags (!name) are not read",
+    }
+    hint = next((text for part, text in hints.items() if part in problem), f"the {what} must be YAML")
+    return InputError(f"{origin}:{error.problem_mark.line + 1}: {problem}", hint=hint)
 
 
 def _near_files(path: Path) -> str:

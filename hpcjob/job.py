@@ -11,7 +11,7 @@ Count = Annotated[int, Meta(ge=1, le=100_000)]
 Text = Annotated[str, Meta(min_length=1)]
 Argv = Annotated[list[str], Meta(min_length=1)]
 EnvName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
-Env = dict[EnvName, str | int | float]
+Env = dict[EnvName, str]
 LauncherName = Literal["mpirun", "pdsh", "srun", "torchrun", "none"]
 
 
@@ -84,7 +84,7 @@ class JobFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
         modules: modules to load; default: the profile's. An empty list loads none.
         module_use: folders added to the module path before loading.
         source: files sourced after the modules.
-        env: variables for all ranks.
+        env: variables for all ranks; numbers keep their spelling (``1.10`` stays ``1.10``).
         extra: raw directives, without the scheduler's prefix.
         exclude: nodes not to run on (Slurm).
         reservation: name of a reservation (Slurm, PBS).

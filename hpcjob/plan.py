@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
+
+import msgspec
 
 from hpcjob.errors import InputError
 from hpcjob.job import JobFile, LauncherName, Python, Step, Train
 from hpcjob.profile import ClusterProfile
-from hpcjob.units import parse_memory_gib, parse_walltime_s
+from hpcjob.units import format_clock, parse_memory_gib, parse_walltime_s
 
 AgentStarter = Literal["srun", "mpirun", "pdsh", "none"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that a plan was made from.
+
+    Attributes:
+        label: the file as a script names it: the path as given, ``hpcjob:cluster_profiles/abci3.yml`` if shipped. The
+            same on every machine.
+        sha256: hexadecimal digest of its bytes, and of those of the files that it extends, in that order.
+        path: the file itself.
+    """
+
+    label: str
+    sha256: str
+    path: Path = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -42,6 +62,7 @@ class Plan:
 
     Attributes:
         name: full name of the job (schedulers may get a shortened one).
+        profile: the cluster, with the node and the limits of the job's queue in place.
         nodes, gpus_per_node, procs_per_node: the topology; ``procs_per_node`` ranks are started on each node.
         cpus_per_proc: CPU cores of one rank, or None where nothing is asked.
         memory_gib: memory of one node, or None.
@@ -51,6 +72,7 @@ class Plan:
         env: variables of all ranks: the profile's under the job's.
         steps: the work.
         notes: what the user should know; each becomes a comment in the script and a line on stderr.
+        job_source, profile_source: the files behind it.
     """
 
     name: str
@@ -70,6 +92,8 @@ class Plan:
     env: Mapping[str, str]
     steps: tuple[PlannedStep, ...]
     notes: tuple[str, ...]
+    job_source: Source | None = None
+    profile_source: Source | None = None
 
     @property
     def world_size(self) -> int:
@@ -83,7 +107,15 @@ class Plan:
 
 
 def make_plan(
-    job: JobFile, profile: ClusterProfile, *, name: str, interpreter: str, account: str | None = None
+    job: JobFile,
+    profile: ClusterProfile,
+    *,
+    name: str,
+    interpreter: str,
+    account: str | None = None,
+    notes: Iterable[str] = (),
+    job_source: Source | None = None,
+    profile_source: Source | None = None,
 ) -> Plan:
     """Decide everything about ``job`` on ``profile``.
 
@@ -91,40 +123,70 @@ def make_plan(
         name: name of the job where the file gives none.
         interpreter: absolute path of the Python used where the job names none.
         account: group account, after option, job file and configuration were looked at.
+        notes: what was noticed on the way here.
 
     Raises:
         InputError: the job does not fit the cluster; the message names the key and the alternatives.
     """
+    queue = job.queue or profile.scheduler.resource
+    profile, told = _at_queue(profile, queue, job.nodes)
     trains = job.kind == "train"
     gpus = (profile.node.gpus if job.gpus_per_node is None else job.gpus_per_node) if trains else 0
     if gpus > profile.node.gpus:
         raise InputError(
-            f"gpus_per_node: {gpus} asked, a node of {profile.name} has {profile.node.gpus}",
+            f"gpus_per_node: {gpus} asked, a node of {_where(profile, queue)} has {profile.node.gpus}",
             hint=f"ask for at most {profile.node.gpus}, or for more nodes",
         )
-    procs = (job.procs_per_node or gpus or 1) if trains else 1
-    walltime_s = _walltime_s(job, profile)
-    _check_nodes(job, profile)
-    notes = [] if account or profile.scheduler.account == "none" else [_no_account(profile)]
+    walltime_s = _walltime_s(job, profile, queue)
+    if not account and profile.scheduler.account != "none":
+        told.append(_no_account(profile))
     return Plan(
         name=job.name or name,
         job=job,
         profile=profile,
         nodes=job.nodes,
         gpus_per_node=gpus,
-        procs_per_node=procs,
+        procs_per_node=(job.procs_per_node or gpus or 1) if trains else 1,
         cpus_per_proc=job.cpus_per_gpu,
         memory_gib=None if job.memory is None else parse_memory_gib(job.memory),
         walltime_s=walltime_s,
         stop_before_s=job.stop_before_s if job.stop_before_s < walltime_s else 0,
-        queue=job.queue or profile.scheduler.resource,
+        queue=queue,
         account=account,
         modules=tuple(profile.modules.load if job.modules is None else job.modules),
         module_use=(*profile.modules.use, *job.module_use),
-        env={key: str(value) for key, value in {**profile.env, **job.env}.items()},
+        env={**profile.env, **job.env},
         steps=_steps(job, profile, interpreter),
-        notes=tuple(notes),
+        notes=(*notes, *told),
+        job_source=job_source,
+        profile_source=profile_source,
     )
+
+
+def _at_queue(profile: ClusterProfile, queue: str | None, nodes: int) -> tuple[ClusterProfile, list[str]]:
+    """Return ``profile`` with the node and the limits of ``queue``, and notes.
+
+    A queue that is not listed is not refused: it may be a reservation or belong to a group.
+    """
+    limits = profile.limits
+    known = profile.queues.get(queue or "")
+    if known is None and profile.queues and queue:
+        near = difflib.get_close_matches(queue, profile.queues, n=3, cutoff=0.5)
+        told = f"queue {queue} is not among those known of {profile.name}, its limits are not checked"
+        told += f" (near: {', '.join(near)})" if near else ""
+        free = msgspec.structs.replace(limits, nodes=None, walltime=None)
+        return msgspec.structs.replace(profile, limits=free), [told]
+    if known and known.sizes:
+        most = known.sizes[-1].nodes
+        walltime = next((size.walltime for size in known.sizes if nodes <= size.nodes), known.sizes[-1].walltime)
+        limits = msgspec.structs.replace(limits, nodes=most, walltime=walltime)
+    _check_nodes(nodes, limits.nodes, _where(profile, queue))
+    node = known.node if known and known.node else profile.node
+    return msgspec.structs.replace(profile, limits=limits, node=node), []
+
+
+def _where(profile: ClusterProfile, queue: str | None) -> str:
+    return f"{profile.name} ({queue})" if queue else profile.name
 
 
 def _no_account(profile: ClusterProfile) -> str:
@@ -132,23 +194,31 @@ def _no_account(profile: ClusterProfile) -> str:
     return f"no account given; {profile.name} {need} (--account, `account:` or HPCJOB_ACCOUNT)"
 
 
-def _walltime_s(job: JobFile, profile: ClusterProfile) -> int:
-    asked = profile.limits.default_walltime if job.walltime is None else job.walltime
-    walltime_s = parse_walltime_s(asked)
-    if profile.limits.walltime and walltime_s > parse_walltime_s(profile.limits.walltime, "limits.walltime"):
+def _walltime_s(job: JobFile, profile: ClusterProfile, queue: str | None) -> int:
+    longest = profile.limits.walltime
+    longest_s = parse_walltime_s(longest, "limits.walltime") if longest else None
+    if job.walltime is None:
+        default_s = parse_walltime_s(profile.limits.default_walltime, "limits.default_walltime")
+        return min(default_s, longest_s or default_s)
+    walltime_s = parse_walltime_s(job.walltime)
+    if longest_s and walltime_s > longest_s:
         raise InputError(
-            f"walltime: {asked} is longer than {profile.name} allows ({profile.limits.walltime})",
+            f"walltime: {format_clock(walltime_s)} is longer than {_where(profile, queue)} allows for "
+            f"{_count(job.nodes, 'node')} ({longest})",
             hint="ask for less and resume from the checkpoint (`stop_before_s` saves in time)",
         )
     return walltime_s
 
 
-def _check_nodes(job: JobFile, profile: ClusterProfile) -> None:
-    if profile.limits.nodes and job.nodes > profile.limits.nodes:
+def _check_nodes(nodes: int, most: int | None, where: str) -> None:
+    if most and nodes > most:
         raise InputError(
-            f"nodes: {job.nodes} asked, {profile.name} allows {profile.limits.nodes} per job",
-            hint=f"ask for at most {profile.limits.nodes}",
+            f"nodes: {nodes} asked, {where} allows {most} per job", hint=f"ask for at most {_count(most, 'node')}"
         )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _steps(job: JobFile, profile: ClusterProfile, interpreter: str) -> tuple[PlannedStep, ...]:
@@ -172,7 +242,7 @@ def _steps(job: JobFile, profile: ClusterProfile, interpreter: str) -> tuple[Pla
                 name=step.name,
                 argv=tuple(step.command) if step.command else _train_argv(step.train or Train(configs=["?"])),
                 launcher=launcher,
-                env={key: str(value) for key, value in step.env.items()},
+                env=step.env,
                 python=step.python or job.python or Python(executable=interpreter),
                 is_train=step.train is not None,
             )

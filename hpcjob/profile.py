@@ -21,7 +21,8 @@ class Scheduler(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only
             where the option is refused inside the script), ``--account`` (Slurm), ``none``.
         account_required: whether a submission without an account is refused.
         resource: Grid Engine: the complex that counts whole nodes (``rt_AF``, ``node_f``); PBS, PJM: default queue or
-            resource group; Slurm: default partition. A job's ``queue`` replaces it.
+            resource group; Slurm: default partition. A job's ``queue`` replaces it. `ClusterProfile.queues` says more
+            of each.
         select: PBS: what follows the node count in ``-l select=N``, such as ``:ngpus=8``; may hold ``{gpus}``,
             ``{procs}`` and ``{cpus}``.
         gpu_request: Slurm: ``gpus-per-node``, ``gres`` or ``none``.
@@ -148,6 +149,25 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
     default_walltime: Text = "1:00:00"
 
 
+class Size(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """What one queue allows: up to ``nodes`` nodes for at most ``walltime``."""
+
+    nodes: Count
+    walltime: Text
+
+
+class Queue(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """A queue, partition, resource type or resource group.
+
+    Attributes:
+        sizes: its limits, from few nodes to many; empty: those of the profile.
+        node: its nodes, where they are not those of the profile.
+    """
+
+    sizes: list[Size] = []
+    node: Node | None = None
+
+
 class Paths(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Folders that all nodes see, and folders that they do not.
 
@@ -165,18 +185,21 @@ class ClusterProfile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
         schema: version of this format.
         name: name of the profile.
         title: name of the system, for people.
-        extends: profile whose values this one starts from.
+        aliases: other names of this profile.
+        extends: profile whose values this one starts from: a name, or a path relative to this file.
         status: ``tested`` on the system or a real scheduler of its kind, ``documented`` from public sources only,
             ``closed`` when the system is no longer in service.
         internet: whether compute nodes reach the internet.
         network_interface: interface of the control network (MASTER_ADDR, gloo, NCCL bootstrap); None: by host name.
         env: variables of every job, such as NCCL_* and UCX_*.
+        queues: what is known of each queue, by name.
         master_port_base: first of the 20,000 ports from which a job's MASTER_PORT is derived.
     """
 
     schema: Literal[1] = 1
     name: Text
     title: Text
+    aliases: list[Text] = []
     extends: Text | None = None
     status: Literal["tested", "documented", "closed"] = "documented"
     scheduler: Scheduler
@@ -190,4 +213,5 @@ class ClusterProfile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
     env: Env = {}
     paths: Paths = Paths()
     limits: Limits = Limits()
+    queues: dict[Text, Queue] = {}
     master_port_base: Annotated[int, Meta(ge=1024, le=45_000)] = 20_000

@@ -6,8 +6,14 @@ import re
 
 from hpcjob.errors import InputError
 
-_CLOCK = re.compile(r"(?:(\d{1,3})[-:])?(?:(\d{1,5}):)?(\d{1,5}):(\d{1,2})")
-_WORDS = re.compile(r"(?:(\d+)d)?\s*(?:(\d+)h)?\s*(?:(\d+)m(?:in)?)?\s*(?:(\d+)s)?")
+_H, _M, _S = r"(?P<h>\d{1,2})", r"(?P<m>[0-5]?\d)", r"(?P<s>[0-5]?\d)"
+_CLOCKS = [
+    re.compile(rf"(?P<d>\d{{1,3}})-{_H}(?::{_M}(?::{_S})?)?"),  # as Slurm reads it
+    re.compile(rf"(?P<d>\d{{1,3}}):{_H}:{_M}:{_S}"),  # as Grid Engine does
+    re.compile(rf"(?P<h>\d{{1,5}}):{_M}:{_S}"),
+    re.compile(rf"(?P<m>\d{{1,5}}):{_S}"),
+]
+_WORDS = re.compile(r"(?:(?P<d>\d{1,9})d)?\s*(?:(?P<h>\d{1,9})h)?\s*(?:(?P<m>\d{1,9})m(?:in)?)?\s*(?:(?P<s>\d{1,9})s)?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _GIB_PER = {"": 1 / 2**30, "K": 1 / 2**20, "M": 1 / 2**10, "G": 1.0, "T": 2.0**10}
 
@@ -16,8 +22,8 @@ def parse_walltime_s(value: str | int, key: str = "walltime") -> int:
     """Return a walltime in seconds.
 
     Args:
-        value: seconds as a number; ``HH:MM:SS``, ``MM:SS``, ``D-HH:MM:SS`` or ``D:HH:MM:SS``; or ``1d12h``, ``90m``.
-            (YAML 1.1 reads an unquoted ``1:00:00`` as the number 3600, which is the same duration.)
+        value: seconds as a number; ``HH:MM:SS``, ``MM:SS``, ``D-HH``, ``D-HH:MM``, ``D-HH:MM:SS`` or ``D:HH:MM:SS``; or
+            ``1d12h``, ``90m``.
         key: the name to use in the error.
 
     Raises:
@@ -33,14 +39,13 @@ def parse_walltime_s(value: str | int, key: str = "walltime") -> int:
 
 
 def _seconds_of(text: str) -> int | None:
-    if text.isascii() and text.isdigit():
+    if re.fullmatch("[0-9]{1,12}", text):
         return int(text)
-    if clock := _CLOCK.fullmatch(text):
-        days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
-        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    if text and (words := _WORDS.fullmatch(text)):
-        days, hours, minutes, seconds = (int(part or 0) for part in words.groups())
-        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    for pattern in (*_CLOCKS, _WORDS):
+        if text.isascii() and (match := pattern.fullmatch(text)):
+            part = match.groupdict(default="0")
+            days, hours, minutes, seconds = (int(part.get(unit, "0")) for unit in "dhms")
+            return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     return None
 
 

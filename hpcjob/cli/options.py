@@ -1,0 +1,118 @@
+"""The options that ``render`` and ``submit`` share: which job, on which cluster, and what to change of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from hpcjob.errors import InputError
+
+if TYPE_CHECKING:
+    from hpcjob.load import Sources
+    from hpcjob.plan import Plan
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_LAUNCHERS = click.Choice(["mpirun", "torchrun", "srun", "pdsh"])
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _complete_job(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
+    from click.shell_completion import CompletionItem
+
+    from hpcjob.load import job_names
+
+    hits = [f"jobs/{name}" for name in job_names() if f"jobs/{name}".startswith(incomplete)]
+    return [*map(CompletionItem, hits), CompletionItem(incomplete, type="file")]
+
+
+def _complete_profile(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from hpcjob.load import profile_names
+
+    return [name for name in profile_names() if name.startswith(incomplete)]
+
+
+_OPTIONS = (
+    click.argument("job", required=False, shell_complete=_complete_job),
+    click.option(
+        "--profile", "-p", metavar="NAME", shell_complete=_complete_profile, help="Cluster profile, or its file."
+    ),
+    click.option("--nodes", "-n", metavar="N", help="Number of nodes."),
+    click.option("--gpus-per-node", metavar="N", help="GPUs of each node."),
+    click.option("--walltime", "-t", metavar="TIME", help="Limit: HH:MM:SS, D-HH:MM:SS, 90m, 1d12h."),
+    click.option("--launcher", type=_LAUNCHERS, help="How the ranks are started."),
+    click.option("--account", "-A", metavar="GROUP", help="Group account that pays."),
+    click.option("--queue", "-q", metavar="NAME", help="Queue, partition or resource type."),
+    click.option("--name", "-N", metavar="NAME", help="Name of the job."),
+    click.option("--python", metavar="PATH", help="Interpreter, virtual environment, or conda:NAME."),
+    click.option("--env", multiple=True, metavar="K=V", help="Variable for all ranks (again for more)."),
+    click.option("--set", "settings", multiple=True, metavar="A.B=C", help="Set any key of the job (again for more)."),
+)
+
+
+def job_options(function: F) -> F:
+    """Give a command the argument JOB and the shared options. Pass them on with `plan_from_options`."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def plan_from_options(
+    *,
+    job: str | None = None,
+    profile: str | None = None,
+    nodes: str | None = None,
+    gpus_per_node: str | None = None,
+    walltime: str | None = None,
+    launcher: str | None = None,
+    account: str | None = None,
+    queue: str | None = None,
+    name: str | None = None,
+    python: str | None = None,
+    env: Sequence[str] = (),
+    settings: Sequence[str] = (),
+) -> tuple[Plan, Sources]:
+    """Return the plan that the options of `job_options` ask for and the files it was made from (`load.Sources`).
+
+    Raises:
+        InputError: an option, the job file or the profile is refused; the message names the option, or file and line.
+    """
+    from hpcjob.load import Override, prepare
+
+    single = {"walltime": walltime, "launcher": launcher, "account": account, "queue": queue, "name": name}
+    counts = {"nodes": nodes, "gpus_per_node": gpus_per_node}
+    overrides = [
+        Override(key, value, f"--{key.replace('_', '-')}", is_yaml=key in counts)
+        for key, value in {**counts, **single}.items()
+        if value is not None
+    ]
+    if python is not None:
+        overrides.append(Override("python", _python(python), "--python"))
+    for item in env:
+        variable, value = _split(item, "--env", "K=V")
+        if not _ENV_NAME.fullmatch(variable):
+            raise InputError(
+                f"--env: {variable!r} is no name of a variable", hint="letters, digits and _, no digit first"
+            )
+        overrides.append(Override(("env", variable), value, f"--env {variable}"))
+    for item in settings:
+        path, value = _split(item, "--set", "a.b=c")
+        overrides.append(Override(path, value, f"--set {path}", is_yaml=True))
+    return prepare(job, profile=profile, overrides=overrides)
+
+
+def _split(item: str, option: str, shape: str) -> tuple[str, str]:
+    key, equals, value = item.partition("=")
+    if not equals or not key:
+        raise InputError(f"{option}: {item!r} is not {shape}", hint=f"write {option} {shape}")
+    return key, value
+
+
+def _python(text: str) -> dict[str, str]:
+    if text.startswith("conda:"):
+        return {"conda": text.removeprefix("conda:")}
+    return {"venv" if Path(text).expanduser().is_dir() else "executable": text}
