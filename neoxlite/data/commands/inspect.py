@@ -1,0 +1,62 @@
+"""``neoxlite data inspect``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from neoxlite.data.commands.options import print_json, say
+from neoxlite.data.indexed import IndexedDataset
+from neoxlite.errors import DataError
+from neoxlite.tokenizers import build_tokenizer
+
+
+@click.command("inspect")
+@click.argument("prefix")
+@click.option("--tokenizer", type=click.Path(path_type=Path), help="tokenizer.json (or vocab.json) that decodes.")
+@click.option(
+    "--merge-file", type=click.Path(path_type=Path), help="merges.txt, with --tokenizer-type GPT2BPETokenizer."
+)
+@click.option("--tokenizer-type", help="Default with --tokenizer: HFTokenizer.")
+@click.option("--tokens", "shown", default=32, show_default=True, type=click.IntRange(0), help="First tokens to show.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    prefix: str,
+    tokenizer: Path | None,
+    merge_file: Path | None,
+    tokenizer_type: str | None,
+    shown: int,
+    as_json: bool,
+) -> None:
+    """Show what the dataset PREFIX.bin/PREFIX.idx is, and verify all of it.
+
+    \b
+    Example:
+      neoxlite data inspect train_text_document --tokenizer tokenizer.json
+    """
+    dataset = IndexedDataset(prefix)
+    summary = dataset.verify()
+    first = dataset.tokens(0, shown).tolist()
+    report: dict[str, Any] = {"prefix": prefix, "format": dataset.kind, "dtype": dataset.dtype.name} | asdict(summary)
+    report["document_boundaries"] = dataset.has_document_boundaries
+    report["first_tokens"] = first
+    if tokenizer is not None or tokenizer_type is not None:
+        decoder = build_tokenizer(tokenizer_type or "HFTokenizer", tokenizer, merge_file)
+        if summary.largest_id >= decoder.vocab_size:
+            raise DataError(
+                f"{prefix}: token {summary.largest_id} lies outside the tokenizer's vocabulary of {decoder.vocab_size}",
+                hint="Give the tokenizer that the dataset was made with.",
+            )
+        report["vocab_size"] = decoder.vocab_size
+        report["first_text"] = decoder.decode(first)
+    if as_json:
+        print_json(report)
+        return
+    if not dataset.has_document_boundaries:
+        say("The document boundaries do not cover all sequences (GPT-NeoX's merge loses them); training ignores them.")
+    for name, value in report.items():
+        text = f"{value:,}" if type(value) is int else repr(value) if name == "first_text" else str(value)
+        click.echo(f"{name.replace('_', ' '):<20} {text}")
