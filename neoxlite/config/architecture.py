@@ -79,6 +79,8 @@ class Architecture:
     pos_emb: str
     opt_pos_emb_offset: int
     no_weight_tying: bool
+    gpt_j_residual: bool
+    gpt_j_tied: bool
     use_bias_in_norms: bool
     use_bias_in_attn_linear: bool
     use_bias_in_mlp: bool
@@ -117,43 +119,50 @@ class Architecture:
             vectors = 1
         return vectors * self.hidden_size
 
-    def block_parameters(self) -> int:
-        """Return the parameters of one transformer block."""
+    def block_parameters(self, tensor: int = 1) -> int:
+        """Return the parameters of one transformer block on one of ``tensor`` tensor-parallel ranks.
+
+        The first matrix of attention and of the MLP is cut by rows, with its bias; the second by columns, bias whole.
+        With gpt_j_tied a block has one norm; GPT-NeoX keeps a second one there that takes no part in the computation.
+        """
         h = self.hidden_size
         kv_width = h // self.num_attention_heads * (self.num_kv_heads or self.num_attention_heads)
-        attention = h * (h + 2 * kv_width) + h * h
-        if self.use_bias_in_attn_linear:
-            attention += (h + 2 * kv_width) + h
+        qkv_width = h + 2 * kv_width
         wide, narrow = self.mlp_widths()
-        mlp = h * wide + narrow * h
+        cut = qkv_width * h + h * h + wide * h + h * narrow
+        norms = 1 if self.gpt_j_residual and self.gpt_j_tied else 2
+        whole = norms * self.norm_parameters()
+        if self.use_bias_in_attn_linear:
+            cut, whole = cut + qkv_width, whole + h
         if self.use_bias_in_mlp:
-            mlp += wide + h
-        return attention + mlp + 2 * self.norm_parameters()
+            cut, whole = cut + wide, whole + h
+        return cut // tensor + whole
 
-    def embedding_parameters(self, padded_vocab: int) -> int:
-        """Return the parameters of the word and position embeddings."""
-        words = padded_vocab * self.hidden_size
-        if self.pos_emb == "learned":
-            words += (self.max_position_embeddings + self.opt_pos_emb_offset) * self.hidden_size
-        return words
+    def embedding_parameters(self, padded_vocab: int, tensor: int = 1) -> int:
+        """Return the parameters of the word embedding, cut by rows, and of the learned positions, whole."""
+        words = padded_vocab // tensor * self.hidden_size
+        if self.pos_emb != "learned":
+            return words
+        return words + (self.max_position_embeddings + self.opt_pos_emb_offset) * self.hidden_size
 
-    def layer_parameters(self, padded_vocab: int) -> list[int]:
+    def layer_parameters(self, padded_vocab: int, tensor: int = 1) -> list[int]:
         """Return the parameters of each entry of the pipeline's layer list, ``num_layers + 5`` of them.
 
-        The entries: embedding, a transpose, the blocks, a transpose, the final norm, the head. A tied head counts its
-        matrix again, since the last stage holds a copy.
+        The entries: embedding, a transpose, the blocks, a transpose, the final norm, the head. A tied head counts as
+        the whole embedding again, which the last stage holds a copy of.
 
         Raises:
             ConfigError: the configuration has parts whose parameters are not known here.
         """
         self._refuse_uncounted()
-        blocks = [self.block_parameters()] * self.num_layers
-        head = padded_vocab * self.hidden_size
-        return [self.embedding_parameters(padded_vocab), 0, *blocks, 0, self.norm_parameters(), head]
+        blocks = [self.block_parameters(tensor)] * self.num_layers
+        embedding = self.embedding_parameters(padded_vocab, tensor)
+        head = padded_vocab // tensor * self.hidden_size if self.no_weight_tying else embedding
+        return [embedding, 0, *blocks, 0, self.norm_parameters(), head]
 
-    def parameter_count(self, padded_vocab: int) -> int:
-        """Return the parameters of the whole model, each counted once."""
-        layers = self.layer_parameters(padded_vocab)
+    def parameter_count(self, padded_vocab: int, tensor: int = 1) -> int:
+        """Return the parameters of the model, each counted once, on one of ``tensor`` tensor-parallel ranks."""
+        layers = self.layer_parameters(padded_vocab, tensor)
         return sum(layers) - (0 if self.no_weight_tying else layers[-1])
 
     def flops_per_iteration(self, padded_vocab: int, train_batch_size: int, recompute: bool) -> float:

@@ -36,7 +36,7 @@ _RANGES: dict[str, _Range] = {
     **dict.fromkeys(("lr", "expansion_factor"), _POSITIVE),
 }
 _PARTS = ("train", "valid", "test")
-_OPTIMIZER_TYPES = ("adam", "onebitadam", "cpu_adam", "cpu_torch_adam", "sm3", "madgrad_wd", "sgd", "lion")
+_OPTIMIZER_TYPES = ("adam", "adamw", "onebitadam", "cpu_adam", "cpu_torch_adam", "sm3", "madgrad_wd", "sgd", "lion")
 
 
 class Where:

@@ -41,6 +41,10 @@ class NeoxConfig:
     num_layers: int
     hidden_size: int
     num_attention_heads: int
+    num_kv_heads: int | None
+    intermediate_size: int | None
+    expansion_factor: float | None
+    mlp_multiple_of: int
     seq_length: int
     max_position_embeddings: int
     norm: str
@@ -50,6 +54,10 @@ class NeoxConfig:
     rotary_pct: float
     rotary_emb_base: int
     activation: str
+    bias_gelu_fusion: bool
+    use_bias_in_norms: bool
+    use_bias_in_attn_linear: bool
+    use_bias_in_mlp: bool
     no_weight_tying: bool
     gpt_j_residual: bool
     gpt_j_tied: bool
@@ -94,6 +102,8 @@ class NeoxConfig:
     lr_decay_fraction: float | None
     min_lr: float
     warmup: float
+    override_lr_scheduler: bool
+    use_checkpoint_lr_scheduler: bool
 
     # Data and tokenizer
     data_path: str | None
@@ -103,7 +113,10 @@ class NeoxConfig:
     train_data_weights: list[float] | None
     valid_data_weights: list[float] | None
     test_data_weights: list[float] | None
+    weight_by_num_documents: bool
+    weighted_sampler_alpha: float
     data_impl: str
+    pack_impl: str
     split: str
     seed: int
     tokenizer_type: str
@@ -172,9 +185,13 @@ class NeoxConfig:
         multiple = self.make_vocab_size_divisible_by * self.model_parallel_size
         return -(-vocab_size // multiple) * multiple
 
-    def parameter_count(self, padded_vocab: int) -> int:
-        """Return the parameters of the whole model. Raises ConfigError where parts of it cannot be counted."""
-        return self.architecture.parameter_count(padded_vocab)
+    def parameter_count(self, padded_vocab: int, tensor: int = 1) -> int:
+        """Return the parameters of the whole model, or of one of ``tensor`` tensor-parallel ranks.
+
+        Raises:
+            ConfigError: parts of the model cannot be counted (gMLP, Mamba, RWKV, other norms).
+        """
+        return self.architecture.parameter_count(padded_vocab, tensor)
 
     def flops_per_iteration(self, padded_vocab: int) -> float:
         """Return the floating-point operations of one iteration over all GPUs, recomputation included."""

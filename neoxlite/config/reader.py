@@ -108,7 +108,7 @@ def read_files(names: Iterable[str], conf_dir: Path | None = None) -> tuple[dict
 def _twice(key: str, first: Entry, second: Entry) -> ConfigError:
     return ConfigError(
         f"{key} is given twice: {first.where} ({first.spelling}) and {second.where} ({second.spelling})",
-        hint=f"remove one of the two",
+        hint="remove one of the two",
     )
 
 

@@ -10,7 +10,7 @@ from neoxlite.config.reader import Entry
 from neoxlite.config.values import shown
 
 _ATTENTION = ("global", "flash")  # flash computes what global does
-_OPTIMIZERS = ("adam",)
+_OPTIMIZERS = ("adam", "adamw")  # GPT-NeoX's Adam is AdamW
 _OPTIMIZER_PARAMS = frozenset(("lr", "betas", "eps"))
 _EXTRA_ARGS = "deepspeed_extra_args"
 
@@ -63,15 +63,7 @@ def unsupported_keys(values: Mapping[str, Any], entries: Mapping[str, Entry]) ->
 
 def _is_harmless(name: str, values: Mapping[str, Any]) -> bool:
     """Tell whether a refused key has a value that means what neoxlite does anyway."""
-    hidden = values["hidden_size"]
-    harmless: dict[str, bool] = {
-        "num_kv_heads": values["num_kv_heads"] == values["num_attention_heads"],
-        "intermediate_size": values["intermediate_size"] == 4 * hidden,
-        "expansion_factor": values["expansion_factor"] == 4,
-        "mlp_multiple_of": 4 * hidden % (2 * values["mlp_multiple_of"]) == 0,
-        _EXTRA_ARGS: all(_extra_is_ignored(key) for key in values[_EXTRA_ARGS] or {}),
-    }
-    return harmless.get(name, False)
+    return name == _EXTRA_ARGS and all(_extra_is_ignored(key) for key in values[_EXTRA_ARGS] or {})
 
 
 def _optimizer_reasons(block: Mapping[str, Any]) -> dict[str, str]:
