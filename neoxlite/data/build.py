@@ -17,7 +17,7 @@ SPLITS = ("train", "valid", "test")
 
 
 class DataSettings(Protocol):
-    """The GPT-NeoX keys that decide what is read; `neoxlite.config.NeoxConfig` has them all."""
+    """The GPT-NeoX keys that decide what is read; a `neoxlite.config.NeoxConfig` is one of these."""
 
     @property
     def data_path(self) -> str | None: ...
@@ -33,12 +33,6 @@ class DataSettings(Protocol):
     def valid_data_weights(self) -> list[float] | None: ...
     @property
     def test_data_weights(self) -> list[float] | None: ...
-    @property
-    def weight_by_num_documents(self) -> bool: ...
-    @property
-    def weighted_sampler_alpha(self) -> float: ...
-    @property
-    def pack_impl(self) -> str: ...
     @property
     def split(self) -> str: ...
     @property
@@ -147,8 +141,6 @@ class _Builder:
 
     def build(self, wanted: tuple[int, int, int]) -> DataSets:
         cfg = self._cfg
-        if cfg.pack_impl != "packed":
-            raise DataError(f"pack_impl: {cfg.pack_impl!r} is not supported", hint="Set pack_impl: packed")
         lists = (cfg.train_data_paths, cfg.valid_data_paths, cfg.test_data_paths)
         if cfg.data_path and any(lists):
             raise DataError(
@@ -176,8 +168,10 @@ class _Builder:
         if not paths:
             return None
         datasets = [IndexedDataset(path) for path in paths]
-        if self._cfg.weight_by_num_documents:
-            weights = weights_by_documents([len(dataset) for dataset in datasets], self._cfg.weighted_sampler_alpha)
+        # These two keys are attributes of a NeoxConfig, but no fields of it.
+        if getattr(self._cfg, "weight_by_num_documents", False):
+            alpha = getattr(self._cfg, "weighted_sampler_alpha", 1.0)
+            weights = weights_by_documents([len(dataset) for dataset in datasets], alpha)
         elif weights is None:
             weights = [1.0] * len(paths)
         if len(weights) != len(paths):

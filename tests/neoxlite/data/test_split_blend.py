@@ -1,0 +1,86 @@
+"""The split string and the mixing of datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neoxlite.data.blending import (
+    BlendedDataset,
+    blend_order,
+    normalize_weights,
+    samples_per_dataset,
+    weights_by_documents,
+)
+from neoxlite.data.split import split_documents
+from neoxlite.errors import DataError
+
+
+def test_splits_equal_upstreams(golden_json: Callable[[str], Any]) -> None:
+    """All recorded splits: boundaries equal, and what upstream refuses is refused."""
+    cases = golden_json("index_maps/splits.json")["cases"]
+    assert len(cases) == 184
+    for case in cases:
+        if "raises" in case:
+            with pytest.raises(DataError, match="split"):
+                split_documents(case["split"], case["size"])
+            continue
+        parts = split_documents(case["split"], case["size"])
+        assert [0, *(part.stop for part in parts)] == case["boundaries"], case
+        assert [part.start for part in parts] == case["boundaries"][:3]
+
+
+@pytest.mark.parametrize("split", ["-1,2,3", "1,nan,0", "inf", "0,0,0,5", "1,,2"])
+def test_refused_splits(split: str) -> None:
+    """Shares that are no shares are named with an example of a right one."""
+    with pytest.raises(DataError, match="split: ") as caught:
+        split_documents(split, 10)
+    assert "969, 30, 1" in str(caught.value.hint)
+
+
+def test_blends_equal_upstreams(golden: Path, golden_json: Callable[[str], Any]) -> None:
+    """Dataset and number of every sample, in upstream's types."""
+    cases = golden_json("index_maps/blend.json")["blend"]
+    assert len(cases) == 7
+    with np.load(golden / "index_maps" / "blend.npz") as arrays:
+        for case in cases:
+            order, within = blend_order(normalize_weights(case["weights"]), case["size"])
+            assert [order.dtype.name, within.dtype.name] == case["dtypes"]
+            np.testing.assert_array_equal(order, arrays[f"{case['case']}/dataset_index"])
+            np.testing.assert_array_equal(within, arrays[f"{case['case']}/dataset_sample_index"])
+
+
+def test_weights_equal_upstreams(golden_json: Callable[[str], Any]) -> None:
+    """Normalised weights and samples of each dataset; weights from document counts."""
+    told = golden_json("index_maps/blend.json")
+    assert len(told["normalized"]) == 28
+    for case in told["normalized"]:
+        weights = normalize_weights(case["weights"])
+        assert weights == case["normalized"]
+        assert samples_per_dataset(weights, case["num_samples"]) == case["weighted_num_samples"]
+    assert len(told["weights_by_num_docs"]) == 20
+    for case in told["weights_by_num_docs"]:
+        weights = weights_by_documents(case["num_docs"], case["alpha"])
+        np.testing.assert_allclose(weights, case["weights"], rtol=1e-12)
+
+
+def test_one_dataset_by_documents() -> None:
+    """A single dataset, where upstream's formula divides by zero, has all the weight."""
+    assert weights_by_documents([17], 0.3) == [1.0]
+
+
+@pytest.mark.parametrize("weights", [[], [0, 0], [1, -1], [float("nan")], [float("inf"), 1]])
+def test_refused_weights(weights: list[float]) -> None:
+    """Weights that give no proportions are refused with the key's name."""
+    with pytest.raises(DataError, match="train_data_weights: "):
+        normalize_weights(weights, "train_data_weights")
+
+
+def test_too_many_datasets() -> None:
+    """One byte a sample names at most 254 datasets."""
+    with pytest.raises(DataError, match="255 datasets"):
+        BlendedDataset([None] * 255, [1.0] * 255)  # type: ignore[list-item]
