@@ -35,7 +35,8 @@ class Train(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tru
     Attributes:
         configs: GPT-NeoX YAML files, in order; a name that is not here is looked for among those of neoxlite.
         conf_dir: folder of the configuration files, as ``neoxlite train -d``.
-        set: overrides, key -> value, as ``neoxlite train --set``.
+        set: overrides, key -> value, as ``neoxlite train --set``; a mapping sets the keys in it, so that
+            ``optimizer.params.lr`` and ``{optimizer: {params: {lr: ...}}}`` are the same.
     """
 
     configs: Argv

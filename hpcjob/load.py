@@ -117,6 +117,11 @@ def read_profile(
     return profile, Source(_label(path), digest, path)
 
 
+def profile_chain(name_or_path: str) -> list[Path]:
+    """Return the file of a profile and those it extends, nearest first. Raises InputError as `load_profile`."""
+    return [path for path, _ in _extended(_find_profile(name_or_path))]
+
+
 def _find_profile(name: str, *, but: Sequence[Path] = ()) -> Path:
     if _is_path(name):
         return Path(name).expanduser()

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import yaml
 
 from hpcjob.errors import InputError
 from hpcjob.job import JobFile, LauncherName, Python, Step, Train
 from hpcjob.profile import ClusterProfile
 from hpcjob.units import format_clock, parse_memory_gib, parse_walltime_s
 
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 AgentStarter = Literal["srun", "mpirun", "pdsh", "none"]
 
 
@@ -138,7 +139,7 @@ def make_plan(
             hint=f"ask for at most {profile.node.gpus}, or for more nodes",
         )
     walltime_s = _walltime_s(job, profile, queue)
-    if not account and profile.scheduler.account != "none":
+    if not account and (profile.scheduler.account_required or profile.scheduler.account not in ("none", "--account")):
         told.append(_no_account(profile))
     return Plan(
         name=job.name or name,
@@ -190,7 +191,11 @@ def _where(profile: ClusterProfile, queue: str | None) -> str:
 
 
 def _no_account(profile: ClusterProfile) -> str:
-    need = "refuses a submission without one" if profile.scheduler.account_required else "may charge your default group"
+    need = (
+        "refuses a submission without one"
+        if profile.scheduler.account_required
+        else "may run it as a trial or charge your default group"
+    )
     return f"no account given; {profile.name} {need} (--account, `account:` or HPCJOB_ACCOUNT)"
 
 
@@ -254,13 +259,23 @@ def _train_argv(train: Train) -> tuple[str, ...]:
     argv = ["python", "-m", "neoxlite", "train"]
     if train.conf_dir:
         argv += ["-d", train.conf_dir]
-    for key, value in train.set.items():
+    for key, value in _leaves(train.set):
         argv += ["--set", f"{key}={_yaml_text(value)}"]
     return (*argv, "--", *train.configs)
 
 
+def _leaves(values: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
 def _yaml_text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    """Return ``value`` as one line that YAML 1.1 and 1.2 read alike; JSON's ``6e-05`` is text in YAML 1.1."""
+    text = yaml.dump(value, Dumper=_DUMPER, default_flow_style=True, width=1_000_000, allow_unicode=True)
+    return str(text).removesuffix("\n").removesuffix("\n...")
 
 
 def check_launcher(launcher: LauncherName, job: JobFile, profile: ClusterProfile) -> None:

@@ -30,7 +30,7 @@ def _complete_job(ctx: click.Context, parameter: click.Parameter, incomplete: st
     return [*map(CompletionItem, hits), CompletionItem(incomplete, type="file")]
 
 
-def _complete_profile(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+def complete_profile(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     from hpcjob.load import profile_names
 
     return [name for name in profile_names() if name.startswith(incomplete)]
@@ -39,7 +39,7 @@ def _complete_profile(ctx: click.Context, parameter: click.Parameter, incomplete
 _OPTIONS = (
     click.argument("job", required=False, shell_complete=_complete_job),
     click.option(
-        "--profile", "-p", metavar="NAME", shell_complete=_complete_profile, help="Cluster profile, or its file."
+        "--profile", "-p", metavar="NAME", shell_complete=complete_profile, help="Cluster profile, or its file."
     ),
     click.option("--nodes", "-n", metavar="N", help="Number of nodes."),
     click.option("--gpus-per-node", metavar="N", help="GPUs of each node."),

@@ -1,0 +1,84 @@
+"""``hpcjob profile``: which clusters are known, and what is known of one."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from hpcjob.cli.options import complete_profile
+
+
+@click.group()
+def profile() -> None:
+    """List and show cluster profiles."""
+
+
+@profile.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def list_profiles(as_json: bool) -> None:
+    """List the profiles that are found, a line each.
+
+    A profile in ./cluster_profiles, ~/.config/hpcjob/cluster_profiles or $HPCJOB_PATH comes before a shipped one of its
+    name.
+    """
+    import json
+
+    from hpcjob.cli.table import print_table
+    from hpcjob.errors import InputError
+    from hpcjob.load import profile_names, read_profile
+
+    rows = []
+    for name in profile_names():
+        try:
+            cluster, source = read_profile(name)
+        except InputError as error:
+            print(f"hpcjob: {error.message}", file=sys.stderr)
+            continue
+        queue = cluster.queues.get(cluster.scheduler.resource or "")
+        most = queue.sizes[-1].nodes if queue and queue.sizes else cluster.limits.nodes
+        gpus = f"{cluster.node.gpus} x {cluster.node.gpu}" if cluster.node.gpus else "none"
+        rows.append(
+            {
+                "name": name,
+                "aliases": ",".join(cluster.aliases),
+                "system": cluster.title,
+                "scheduler": cluster.scheduler.type,
+                "gpus": gpus,
+                "nodes": most,
+                "launcher": cluster.launcher.default,
+                "status": cluster.status,
+                "file": source.label,
+            }
+        )
+    if as_json:
+        for row in rows:
+            print(json.dumps(row, ensure_ascii=False))
+        return
+    print_table(rows, hide=("aliases", "file"))
+
+
+@profile.command()
+@click.argument("name", shell_complete=complete_profile)
+def show(name: str) -> None:
+    """Print a profile's file, comments and all; with `extends:` also those it starts from."""
+    from hpcjob.load import profile_chain, read_profile
+
+    read_profile(name)  # a broken profile is told before it is shown
+    for path in profile_chain(name):
+        print(f"# {path}")
+        print(path.read_text(encoding="utf-8-sig"))
+
+
+@profile.command()
+@click.argument("name", required=False, shell_complete=complete_profile)
+def path(name: str | None) -> None:
+    """Print the path of a profile's file; without NAME the folders that are searched."""
+    from hpcjob.load import PROFILES, load_profile
+    from hpcjob.resources import folders
+
+    if name is None:
+        for folder in folders(PROFILES):
+            print(folder)
+        return
+    print(load_profile(name)[1])
