@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from neoxlite.config import NeoxConfig, load_config, parse_assignments
+from neoxlite.config import ConfigError, NeoxConfig, load_config, parse_assignments
 
 _GPT2_VOCAB_SIZE = 50257
+_T = TypeVar("_T")
 
 
 @click.command()
@@ -26,8 +29,8 @@ _GPT2_VOCAB_SIZE = 50257
     "--vocab-size",
     type=click.IntRange(min=1),
     default=_GPT2_VOCAB_SIZE,
-    show_default="50257, GPT-2's",
-    help="Size of the tokenizer's vocabulary, for the parameter count.",
+    show_default=True,
+    help="Size of the tokenizer's vocabulary, for the parameter count; GPT-2's unless given.",
 )
 @click.option("--keys", "with_keys", is_flag=True, help="Also list every key that is set, with its place.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, keys included.")
@@ -74,14 +77,14 @@ def describe(cfg: NeoxConfig, vocab_size: int) -> dict[str, Any]:
     """Return what follows from a configuration, for programs. FLOPs are of all GPUs together."""
     padded = cfg.padded_vocab_size(vocab_size)
     tokens = cfg.train_batch_size * cfg.seq_length
-    flops = cfg.flops_per_iteration(padded)
+    flops = _unless_uncounted(cfg.flops_per_iteration, padded)
     return {
-        "files": list(cfg.config_files),
+        "files": list(cfg.config_paths),
         "world_size": cfg.world_size,
         "pipe_parallel_size": cfg.pipe_parallel_size,
         "data_parallel_size": cfg.data_parallel_size,
         "model_parallel_size": cfg.model_parallel_size,
-        "pipeline_partition": cfg.pipeline_partition(max(1, cfg.pipe_parallel_size), padded),
+        "pipeline_partition": _unless_uncounted(cfg.pipeline_partition, max(1, cfg.pipe_parallel_size), padded),
         "train_batch_size": cfg.train_batch_size,
         "train_micro_batch_size_per_gpu": cfg.train_micro_batch_size_per_gpu,
         "gradient_accumulation_steps": cfg.gradient_accumulation_steps,
@@ -92,22 +95,31 @@ def describe(cfg: NeoxConfig, vocab_size: int) -> dict[str, Any]:
         "zero_stage_reason": cfg.zero_stage_reason,
         "vocab_size": vocab_size,
         "padded_vocab_size": padded,
-        "parameters": cfg.parameter_count(padded),
+        "parameters": _unless_uncounted(cfg.parameter_count, padded),
         "flops_per_iteration": flops,
-        "flops_per_token": flops / tokens,
+        "flops_per_token": None if flops is None else flops / tokens,
         "warnings": cfg.warnings,
         "unsupported": cfg.unsupported,
     }
 
 
+def _unless_uncounted(function: Callable[..., _T], *arguments: int) -> _T | None:
+    """Return the result, or None where the configuration has parts whose parameters cannot be counted."""
+    try:
+        return function(*arguments)
+    except ConfigError:
+        return None
+
+
 def _lines(cfg: NeoxConfig, summary: dict[str, Any], *, default_vocab: bool) -> list[str]:
     tokens, padded = summary["tokens_per_iteration"], summary["padded_vocab_size"]
     stages = max(1, cfg.pipe_parallel_size)
+    parameters, bounds = summary["parameters"], summary["pipeline_partition"]
     vocab = f"vocabulary {summary['vocab_size']:,} padded to {padded:,}"
     if default_vocab:
         vocab += "; GPT-2's, --vocab-size gives another"
     rows = [
-        ("files", ", ".join(cfg.config_files)),
+        ("files", ", ".join(cfg.config_paths)),
         (
             "layout",
             f"{_count(cfg.world_size, 'GPU')} = pipeline {stages} x data {cfg.data_parallel_size} "
@@ -122,12 +134,17 @@ def _lines(cfg: NeoxConfig, summary: dict[str, Any], *, default_vocab: bool) -> 
             f"{_count(cfg.num_layers, 'layer')}, hidden size {cfg.hidden_size:,}, "
             f"{_count(cfg.num_attention_heads, 'head')}, sequence length {cfg.seq_length:,}",
         ),
-        ("parameters", f"{summary['parameters']:,} ({vocab})"),
-        ("FLOPs", f"{summary['flops_per_iteration']:.4e} an iteration, {summary['flops_per_token']:.4e} a token"),
+        (
+            "parameters",
+            f"{parameters:,} ({vocab})" if parameters else "not counted: parts of the model are unknown here",
+        ),
     ]
-    if stages > 1:
-        bounds = summary["pipeline_partition"]
-        spans = [f"{start}-{end - 1}" for start, end in zip(bounds, bounds[1:], strict=False)]
+    if summary["flops_per_iteration"]:
+        rows.append(
+            ("FLOPs", f"{summary['flops_per_iteration']:.4e} an iteration, {summary['flops_per_token']:.4e} a token")
+        )
+    if stages > 1 and bounds:
+        spans = [f"{start}-{end - 1}" for start, end in itertools.pairwise(bounds)]
         rows.insert(2, ("stages", f"layers {', '.join(spans)} of {bounds[-1]}"))
     rows += [("warning", text) for text in cfg.warnings]
     rows += [("cannot train", text) for text in cfg.unsupported]
@@ -148,12 +165,15 @@ def _precision(cfg: NeoxConfig) -> str:
 def _zero(cfg: NeoxConfig) -> str:
     text = f"stage {cfg.zero_stage} ({cfg.source('zero_optimization')})"
     if cfg.zero_stage_reason:
-        text += f", raised from {cfg.zero_optimization['stage']}: {cfg.zero_stage_reason}"
+        text += f", raised from {cfg.zero_optimization['stage']}"
     return text
 
 
 def _key_lines(cfg: NeoxConfig) -> list[str]:
-    values = {key: json.dumps(value, ensure_ascii=False, default=str) for key, value in cfg.as_dict().items()}
-    key_width = max(len(key) for key in values)
-    value_width = min(40, max(len(value) for value in values.values()))
-    return [f"{key:<{key_width}}  {value:<{value_width}}  {cfg.source(key)}" for key, value in values.items()]
+    keys = cfg.as_dict()
+    name_width = max(len(key) for key in keys)
+    source_width = max(len(cfg.source(key)) for key in keys)
+    return [
+        f"{key:<{name_width}}  {cfg.source(key):<{source_width}}  {json.dumps(value, ensure_ascii=False, default=str)}"
+        for key, value in keys.items()
+    ]

@@ -104,7 +104,7 @@ class Architecture:
         unknown = {kind for kind in self.attention_kinds if kind not in _COUNTED_ATTENTION}
         if unknown:
             raise ConfigError(
-                f"the parameters of attention_config kind {', '.join(sorted(unknown))} cannot be counted",
+                f"the parameters and cost of attention_config kind {', '.join(sorted(unknown))} cannot be counted",
                 hint=f"countable kinds: {', '.join(sorted(_COUNTED_ATTENTION))}",
             )
         if self.norm not in _NORM_WIDTHS:
@@ -170,7 +170,11 @@ class Architecture:
 
         24 f B s L h^2 (1 + s/6h + V/16Lh) with f = 3 passes, 4 with recomputation (Narayanan et al. 2021, appendix;
         megatron/logging.py, ``get_actual_flops``).
+
+        Raises:
+            ConfigError: the configuration has parts whose cost is not known here.
         """
+        self._refuse_uncounted()
         passes = 4 if recompute else 3
         layers, h, s = self.num_layers, self.hidden_size, self.seq_length
         dense = 24 * passes * train_batch_size * s * layers * h**2

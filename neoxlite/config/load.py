@@ -16,7 +16,7 @@ from neoxlite.config.neox import NeoxConfig
 from neoxlite.config.old_keys import modernise
 from neoxlite.config.overrides import DEFAULT_BLOCKS, apply_overrides
 from neoxlite.config.precision import resolve_precision, resolve_zero_stage
-from neoxlite.config.reader import Entry, read_files
+from neoxlite.config.reader import Entry, Files, read_files
 from neoxlite.config.support import ignored_keys, unsupported_keys
 from neoxlite.config.values import typed
 from neoxlite.errors import ConfigError
@@ -48,14 +48,16 @@ def load_config(
     names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not names:
         raise ConfigError("no configuration file is given", hint="give one or more .yml files")
-    entries, texts = read_files([os.fspath(name) for name in names], Path(conf_dir) if conf_dir is not None else None)
-    if not entries and not overrides:
-        raise ConfigError(f"{', '.join(texts)}: no keys in it", hint="give a file with a model and training settings")
-    entries, warnings = modernise(entries)
+    files = read_files([os.fspath(name) for name in names], Path(conf_dir) if conf_dir is not None else None)
+    if not files.entries:
+        raise ConfigError(
+            f"{', '.join(files.paths)}: no keys in it", hint="give a file with model and training settings"
+        )
+    entries, warnings = modernise(files.entries)
     entries = apply_overrides(entries, overrides or {})
     _refuse_unknown(entries)
     values = {name: _value(key, entries.get(name)) for name, key in key_table().items()}
-    return _Resolver(values, entries, texts, warnings, world_size).resolve(allow_unsupported)
+    return _Resolver(values, entries, files, warnings, world_size).resolve(allow_unsupported)
 
 
 def _value(key: Key, entry: Entry | None) -> Any:
@@ -87,13 +89,13 @@ class _Resolver:
         self,
         values: dict[str, Any],
         entries: dict[str, Entry],
-        texts: dict[str, str],
+        files: Files,
         warnings: list[str],
         world_size: int | None,
     ) -> None:
         self.values = values
         self.entries = entries
-        self.texts = texts
+        self.files = files
         self.warnings = warnings
         self.asked_world_size = world_size
         self.where = Where(entries)
@@ -208,12 +210,13 @@ class _Resolver:
         )
 
     def _build(self, sizes: Layout, batch: Batch, reason: str | None, unsupported: list[str]) -> NeoxConfig:
-        values = {**self.values, "data_parallel_size": sizes.data, "config_files": self.texts}
+        values = {**self.values, "data_parallel_size": sizes.data, "config_files": self.files.texts}
         padded = values.pop("padded_vocab_size")
         shape = {field.name for field in dataclasses.fields(Architecture)} - {"attention_kinds"}
         fields = {field.name for field in dataclasses.fields(NeoxConfig)}
         return NeoxConfig(
             **{name: value for name, value in values.items() if name in fields},
+            config_paths=self.files.paths,
             warnings=self.warnings,
             unsupported=unsupported,
             zero_stage_reason=reason,

@@ -149,6 +149,8 @@ class NeoxConfig:
     # About the configuration itself
     config_files: dict[str, str]
     """Original text of each file by its name, for saving beside checkpoints."""
+    config_paths: tuple[str, ...]
+    """The files read, in order."""
     warnings: list[str]
     """What the user should know: old keys, ignored keys, a raised ZeRO stage. One line each."""
     unsupported: list[str]

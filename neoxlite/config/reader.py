@@ -77,11 +77,22 @@ def _file_hint(name: str, folders: list[Path]) -> str:
     near = difflib.get_close_matches(name, present, n=3, cutoff=0.5)
     if near:
         return f"did you mean {' or '.join(near)}?"
+    if not folders[0].is_dir():
+        return f"there is no folder {folders[0]}"
     return f"files there: {', '.join(present[:12])}" if present else "check the name and -d DIR"
 
 
-def read_files(names: Iterable[str], conf_dir: Path | None = None) -> tuple[dict[str, Entry], dict[str, str]]:
-    """Read files into one mapping of top-level keys, spelled with underscores, and {file name: original text}.
+@dataclass(frozen=True)
+class Files:
+    """What a list of files says: top-level keys, spelled with underscores, and each file's path and text."""
+
+    entries: dict[str, Entry]
+    texts: dict[str, str]
+    paths: tuple[str, ...]
+
+
+def read_files(names: Iterable[str], conf_dir: Path | None = None) -> Files:
+    """Read files and put their keys together.
 
     Raises:
         ConfigError: a file is missing or damaged, a key is given twice, or two files have one name.
@@ -102,7 +113,7 @@ def read_files(names: Iterable[str], conf_dir: Path | None = None) -> tuple[dict
             if key in entries:
                 raise _twice(key, entries[key], entry)
             entries[key] = entry
-    return entries, texts
+    return Files(entries, texts, tuple(str(path) for path in paths.values()))
 
 
 def _twice(key: str, first: Entry, second: Entry) -> ConfigError:
