@@ -39,9 +39,7 @@ class Embedding(nn.Module):
         shape = (spec.padded_vocab_size, spec.hidden_size)
         self.word_embeddings = Table(sliced_parameter(shape, 0, topology, "padded vocabulary"))
         if spec.pos_emb == "learned":
-            self.position_embeddings = Table(
-                nn.Parameter(torch.empty(spec.max_position_embeddings, spec.hidden_size))
-            )
+            self.position_embeddings = Table(nn.Parameter(torch.empty(spec.max_position_embeddings, spec.hidden_size)))
         else:
             self.position_embeddings = None
         self.dropout = spec.hidden_dropout

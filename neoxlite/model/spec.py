@@ -13,24 +13,6 @@ _NORMS = ("layernorm", "rmsnorm")
 _POSITIONS = ("rotary", "learned", "none")
 _ATTENTION = ("global", "flash")
 
-# Keys that change the mathematics of the model and have no code here: value that means "off".
-_NOT_SUPPORTED = {
-    "sliding_window_width": None,
-    "use_qk_layernorm": False,
-    "opt_pos_emb_offset": 0,
-    "num_unique_layers": None,
-    "soft_prompt_tuning": None,
-    "sequence_parallel": False,
-    "te_layernorm_mlp": False,
-    "te_mha": False,
-    "te_columnparallel": False,
-    "te_rowparallel": False,
-    "use_mup": False,
-    "z_loss": 0.0,
-    "fp16_lm_cross_entropy": False,
-    "moe_num_experts": 1,
-}
-
 
 @dataclass(frozen=True)
 class ModelSpec:
@@ -140,42 +122,19 @@ def refuse_unsupported(cfg: Any) -> None:
             raise ConfigError(
                 f"{key}: {getattr(cfg, key)} is not supported yet", hint=f"neoxlite has {', '.join(known)}"
             )
-    for key, off in _NOT_SUPPORTED.items():
-        value = getattr(cfg, key, off)
-        if value != off and value is not None:
-            raise ConfigError(f"{key}: {value} is not supported yet", hint=f"leave {key} out, or set it to {off}")
-    for kind in attention_kinds(cfg.attention_config):
+    for kind in sorted(set(cfg.attention_config)):
         if kind not in _ATTENTION:
             raise ConfigError(
                 f"attention_config: {kind} is not supported yet", hint="use global or flash; both run the same kernels"
             )
 
 
-def attention_kinds(attention_config: Any) -> set[str]:
-    """Return the names in an attention_config, in its flat (a list of names) or its nested ([[names], count]) form."""
-    if attention_config is None:
-        return {"global"}
-    kinds: set[str] = set()
-    for item in attention_config:
-        if isinstance(item, str):
-            kinds.add(item)
-        else:
-            kinds.update(item[0])
-    return kinds
-
-
 def _mlp_hidden_size(cfg: Any) -> int:
-    """Width between the MLP's matrices (GPT-NeoX megatron/model/transformer.py, ParallelMLP).
-
-    For a gated activation GPT-NeoX takes two thirds of the given width for value and gate together.
-    """
-    if cfg.intermediate_size:
-        base = cfg.intermediate_size
-    elif cfg.expansion_factor:
-        base = int(cfg.expansion_factor * cfg.hidden_size)
-    else:
-        base = 4 * cfg.hidden_size
-    multiple = cfg.mlp_multiple_of
-    if cfg.activation in GATED_ACTIVATIONS:
-        return -(-int(2 * base / 3) // (2 * multiple)) * multiple
-    return -(-base // (2 * multiple)) * 2 * multiple
+    """Width between the MLP's matrices; a gated activation takes two thirds of intermediate_size for both halves."""
+    rows, columns = cfg.architecture.mlp_widths()
+    if rows != columns * (2 if cfg.activation in GATED_ACTIVATIONS else 1):
+        raise ConfigError(
+            f"the MLP's matrices do not fit each other: the first yields {rows} features, the second takes {columns}",
+            hint="set intermediate_size to an even number, or mlp_multiple_of to a power of two",
+        )
+    return int(columns)

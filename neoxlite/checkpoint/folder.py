@@ -1,0 +1,160 @@
+"""Where checkpoints lie and what each folder holds. Imports no torch.
+
+``save/``
+    ``latest``                          text ``global_step1000``, as in GPT-NeoX
+    ``global_step1000/``
+        ``manifest.json``               size and CRC-32 of every other file, and the state of training
+        ``layer_02.safetensors``        weights of layer 2 under GPT-NeoX's names, in the model's precision
+        ``optimizer_02-0001.safetensors``  layer 2's part of the optimizer state held by data-parallel rank 1
+        ``config.yml``                  the keys that were set, in files or on the command line
+        ``configs/*.yml``               the configuration files as they were
+        ``tokenizer/*``                 the tokenizer's files
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neoxlite.errors import CheckpointError
+
+LATEST = "latest"
+MANIFEST = "manifest.json"
+FORMAT = "neoxlite-1"
+_STEP = re.compile(r"global_step(\d+)")
+_CHUNK = 1 << 22
+
+
+def step_name(iteration: int) -> str:
+    """Return the folder name of an iteration."""
+    return f"global_step{iteration}"
+
+
+def saved_iterations(root: Path) -> list[int]:
+    """Return the iterations that ``root`` has folders of, ascending; none if it does not exist."""
+    if not root.is_dir():
+        return []
+    matches = (_STEP.fullmatch(entry.name) for entry in root.iterdir() if entry.is_dir())
+    return sorted(int(match.group(1)) for match in matches if match)
+
+
+def crc32_of(path: Path) -> int:
+    """Return the CRC-32 of a file."""
+    crc = 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            crc = zlib.crc32(chunk, crc)
+    return crc
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of manifest.json."""
+
+    files: dict[str, dict[str, int]]
+    """Name relative to the folder -> {"bytes", "crc32"}."""
+    training: dict[str, Any]
+    """State of training: iteration, consumed samples, schedule, precision, layout."""
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Read the manifest of a checkpoint folder.
+
+        Raises:
+            CheckpointError: there is none, it is damaged, or the folder is of another program or version.
+        """
+        path = folder / MANIFEST
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            if any(folder.glob("*model_states.pt")):
+                raise CheckpointError(
+                    f"{folder} is a checkpoint of GPT-NeoX, which cannot be read yet",
+                    hint="give a folder that neoxlite wrote",
+                ) from None
+            raise CheckpointError(
+                f"{folder} is no whole checkpoint: it has no {MANIFEST}", hint=offer(folder)
+            ) from None
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{path} cannot be read: {error}", hint=offer(folder)) from None
+        try:
+            if content["format"] != FORMAT:
+                raise CheckpointError(
+                    f"{path}: format {content['format']!r} is unknown", hint="read it with the version that wrote it"
+                )
+            return cls(dict(content["files"]), dict(content["training"]))
+        except (KeyError, TypeError) as error:
+            raise CheckpointError(f"{path} is damaged: {error!r}", hint=offer(folder)) from None
+
+    def text(self) -> str:
+        """Return the manifest as JSON."""
+        return json.dumps({"format": FORMAT, "training": self.training, "files": self.files}, indent=1) + "\n"
+
+    def damage(self, folder: Path, *, share: int = 0, shares: int = 1) -> list[str]:
+        """Return what is wrong with the files: all sizes, and the checksums of one share of them."""
+        found = []
+        for number, (name, expected) in enumerate(sorted(self.files.items())):
+            path = folder / name
+            try:
+                size = path.stat().st_size
+                if size != expected["bytes"]:
+                    found.append(f"{name} has {size:,} bytes, {expected['bytes']:,} were written")
+                elif number % shares == share and crc32_of(path) != expected["crc32"]:
+                    found.append(f"{name} has changed since it was written (checksum)")
+            except OSError as error:
+                found.append(f"{name} cannot be read: {error.strerror}")
+        return found
+
+
+def offer(folder: Path) -> str:
+    """Return a hint that names the newest older checkpoint beside ``folder`` whose files have their sizes."""
+    match = _STEP.fullmatch(folder.name)
+    limit = int(match.group(1)) if match else 0
+    for iteration in reversed([number for number in saved_iterations(folder.parent) if number < limit]):
+        older = folder.parent / step_name(iteration)
+        try:
+            manifest = json.loads((older / MANIFEST).read_text(encoding="utf-8"))
+            whole = all((older / name).stat().st_size == file["bytes"] for name, file in manifest["files"].items())
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if whole:
+            return f"the one before it looks whole: load iteration {iteration} (--iteration {iteration})"
+    return "no older checkpoint beside it is whole; start anew, or load another folder"
+
+
+def find(root: Path, iteration: int | None = None) -> Path | None:
+    """Return the checkpoint folder in ``root``: of ``iteration``, else the one that ``latest`` names, else None.
+
+    Raises:
+        CheckpointError: that iteration is not there, or ``latest`` names none that is.
+    """
+    if iteration is not None:
+        folder = root / step_name(iteration)
+        if folder.is_dir():
+            return folder
+        present = ", ".join(str(number) for number in saved_iterations(root)) or "none"
+        raise CheckpointError(f"{root} has no checkpoint of iteration {iteration}", hint=f"present: {present}")
+    try:
+        name = (root / LATEST).read_text(encoding="utf-8", errors="replace").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        present_iterations = saved_iterations(root)
+        if present_iterations:
+            raise CheckpointError(
+                f"{root} has checkpoints but no file {LATEST!r} that says which to load",
+                hint=f"choose one with --iteration: {', '.join(map(str, present_iterations))}",
+            ) from None
+        return None
+    except OSError as error:
+        raise CheckpointError(f"{root / LATEST} cannot be read: {error.strerror}") from None
+    folder = root / name
+    if _STEP.fullmatch(name) and folder.is_dir():
+        return folder
+    present = ", ".join(str(number) for number in saved_iterations(root)) or "none"
+    raise CheckpointError(
+        f"{root / LATEST} names {name[:80]!r}, which is not there",
+        hint=f"choose one with --iteration; present: {present}",
+    )

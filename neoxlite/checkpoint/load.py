@@ -1,0 +1,154 @@
+"""Reading a checkpoint: choose the folder, check the files, fill weights and optimizer state."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from neoxlite.checkpoint.folder import Manifest, find, offer, saved_iterations
+from neoxlite.checkpoint.optimizer_state import MASTER, Fragment, OptimizerState
+from neoxlite.errors import CheckpointError
+from neoxlite.parallel.topology import Topology
+
+
+def choose(load: Path | None, save: Path | None, iteration: int | None) -> tuple[Path | None, str | None]:
+    """Return the checkpoint folder to resume from, None to start anew, and a warning for the user or None.
+
+    Raises:
+        CheckpointError: the asked iteration is not there, or starting anew would write over checkpoints in ``save``.
+    """
+    folder = find(load, iteration) if load is not None else None
+    if folder is not None:
+        return folder, None
+    if load is not None and load.is_file():
+        raise CheckpointError(f"load: {load} is a file", hint="give the folder that holds latest and global_step...")
+    existing = saved_iterations(save) if save is not None else []
+    if existing:
+        missed = f"load: {load} has no checkpoint" if load is not None else "load is not set"
+        raise CheckpointError(
+            f"{missed}, but save: {save} has some up to iteration {existing[-1]}: this run would start at 0 and mix with it",
+            hint=f"to go on, set load: {save}; to start anew, give another folder in save",
+            exit_code=2,
+        )
+    if load is None:
+        return None, None
+    return None, f"WARNING: {load} has no checkpoint yet; starting at iteration 0"
+
+
+def verify(folder: Path, manifest: Manifest, topology: Topology) -> None:
+    """Check sizes and checksums, the ranks sharing the work. Raises CheckpointError on every rank if one finds damage."""
+    world_size = topology.grid.world_size
+    damage = manifest.damage(folder, share=topology.rank, shares=world_size)
+    if world_size > 1:
+        gathered: list[list[str]] = [[] for _ in range(world_size)]
+        dist.all_gather_object(gathered, damage)
+        damage = sorted({item for items in gathered for item in items})
+    if damage:
+        more = f" (and {len(damage) - 1} more)" if damage[1:] else ""
+        raise CheckpointError(f"{folder} is damaged: {damage[0]}{more}", hint=offer(folder))
+
+
+def load_weights(folder: Path, module: nn.Module) -> None:
+    """Copy the weights of ``folder`` into the parameters of ``module``, in place and in their precision.
+
+    Raises:
+        CheckpointError: names or shapes are not the model's, or a file cannot be read.
+    """
+    wanted: dict[int, dict[str, Tensor]] = defaultdict(dict)
+    for name, parameter in module.named_parameters():
+        index, _, local_name = name.partition(".")
+        wanted[int(index)][local_name] = parameter
+    with torch.no_grad():
+        for index, parameters in wanted.items():
+            path = folder / f"layer_{index:02d}.safetensors"
+            tensors = _read(path)
+            _compare(path, parameters, tensors)
+            for name, parameter in parameters.items():
+                parameter.copy_(tensors[name])
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}", hint=offer(path.parent)) from None
+
+
+def _compare(path: Path, parameters: dict[str, Tensor], tensors: dict[str, Tensor]) -> None:
+    other = "it is the checkpoint of another model: compare its config.yml with this configuration"
+    for name in sorted(parameters.keys() ^ tensors.keys()):
+        whose = "this model" if name in parameters else "the checkpoint"
+        raise CheckpointError(f"{path}: only {whose} has the parameter {name}", hint=other)
+    for name, parameter in parameters.items():
+        if tensors[name].shape != parameter.shape:
+            raise CheckpointError(
+                f"{path}: {name} has the shape {list(tensors[name].shape)}, this model's {list(parameter.shape)}",
+                hint=other,
+            )
+
+
+def load_optimizer(folder: Path, engine: Any, step: int) -> None:
+    """Fill this rank's optimizer state from the pieces that any layout wrote, and set the count of steps."""
+    state = OptimizerState(engine)
+    pieces = _pieces(folder)
+    with torch.no_grad():
+        for fragment in state.fragments():
+            for kind, target in fragment.tensors.items():
+                if kind == MASTER and (MASTER, fragment.name) not in pieces:
+                    target.copy_(fragment.parameter)
+                else:
+                    _fill(folder, pieces.get((kind, fragment.name), []), fragment, kind, target)
+    state.set_step(step)
+
+
+def reset_master_weights(engine: Any) -> None:
+    """Take the fp32 master weights from the model's weights, where only those were loaded."""
+    with torch.no_grad():
+        for fragment in OptimizerState(engine).fragments():
+            if MASTER in fragment.tensors:
+                fragment.tensors[MASTER].copy_(fragment.parameter)
+
+
+Piece = tuple[int, int, Path, str]
+"""First element, end, file and key of one piece."""
+
+
+def _pieces(folder: Path) -> dict[tuple[str, str], list[Piece]]:
+    """Return the pieces of every kind and parameter, read from the files' headers."""
+    pieces: dict[tuple[str, str], list[Piece]] = defaultdict(list)
+    for path in sorted(folder.glob("optimizer_*.safetensors")):
+        try:
+            with safe_open(path, framework="pt") as file:
+                for key in file.keys():  # noqa: SIM118 - a safetensors file is no mapping
+                    kind, name, start = key.split("/")
+                    length = file.get_slice(key).get_shape()[0]
+                    pieces[kind, name].append((int(start), int(start) + length, path, key))
+        except (OSError, SafetensorError, ValueError) as error:
+            raise CheckpointError(f"{path} cannot be read: {error}", hint=offer(folder)) from None
+    return pieces
+
+
+def _fill(folder: Path, pieces: Iterable[Piece], fragment: Fragment, kind: str, target: Tensor) -> None:
+    first, end = fragment.start, fragment.start + fragment.numel
+    filled = 0
+    for piece_first, piece_end, path, key in pieces:
+        low, high = max(first, piece_first), min(end, piece_end)
+        if low >= high:
+            continue
+        with safe_open(path, framework="pt") as file:
+            part = file.get_slice(key)[low - piece_first : high - piece_first]
+        target[low - first : high - first].copy_(part)
+        filled += high - low
+    if filled != fragment.numel:
+        raise CheckpointError(
+            f"{folder} has {filled:,} of {fragment.numel:,} elements of {kind} of {fragment.name}",
+            hint="it was saved without optimizer state: set no_load_optim or finetune, or load another checkpoint",
+        )

@@ -1,0 +1,185 @@
+"""Writing a checkpoint: into a temporary folder, to the disk, then into place; ``latest`` comes last.
+
+Every rank writes a share; rank 0 moves the folder into place when all have. A crash at any moment leaves the
+checkpoints before it and at most a hidden temporary folder, which the next save removes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+from torch import Tensor
+
+from neoxlite.checkpoint.folder import LATEST, MANIFEST, Manifest, crc32_of, saved_iterations, step_name
+from neoxlite.checkpoint.optimizer_state import MASTER, Fragment, OptimizerState
+from neoxlite.common.files import write_whole
+from neoxlite.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What goes into a checkpoint besides the engine's tensors."""
+
+    training: dict[str, Any]
+    """State of training for the manifest; must hold ``iteration``."""
+    texts: dict[str, bytes] = field(default_factory=dict)
+    """Small files by their name in the folder."""
+    with_optimizer: bool = True
+
+
+def save(root: Path, engine: Any, contents: Contents, *, keep_last: int | None = None) -> Path:
+    """Write a checkpoint of ``engine`` under ``root`` and return its folder; every rank calls this.
+
+    Raises:
+        CheckpointError: on every rank, if any of them cannot write. What was there before is untouched.
+    """
+    iteration = int(contents.training["iteration"])
+    temporary = root / f".{step_name(iteration)}.tmp"
+    rank = engine.topology.rank
+    _together(engine, lambda: _begin(root, temporary) if rank == 0 else None)
+    shares = _together(engine, lambda: _write_share(temporary, engine, contents))
+    files = {name: size for share in shares for name, size in share.items()}
+    folder = root / step_name(iteration)
+    _together(engine, lambda: _finish(root, temporary, folder, files, contents) if rank == 0 else None)
+    if rank == 0 and keep_last:
+        remove_old(root, keep_last, iteration)
+    return folder
+
+
+def _together(engine: Any, work: Any) -> list[Any]:
+    """Do ``work`` on every rank and return all results; if it fails anywhere, raise the same error everywhere."""
+    try:
+        result, problem = work(), None
+    except (OSError, CheckpointError) as error:
+        result, problem = None, f"rank {engine.topology.rank}: {error}"
+    if engine.topology.grid.world_size == 1:
+        gathered = [(result, problem)]
+    else:
+        gathered = [(None, None)] * engine.topology.grid.world_size
+        dist.all_gather_object(gathered, (result, problem))
+    problems = [problem for _, problem in gathered if problem]
+    if problems:
+        raise CheckpointError(
+            f"the checkpoint could not be written: {problems[0]}",
+            hint="check space and quota of the folder in save; the checkpoints before it are untouched",
+        )
+    return [result for result, _ in gathered]
+
+
+def _begin(root: Path, temporary: Path) -> None:
+    root.mkdir(parents=True, exist_ok=True)
+    for leftover in root.glob(".global_step*.tmp"):
+        shutil.rmtree(leftover)
+    temporary.mkdir()
+
+
+def _write_share(folder: Path, engine: Any, contents: Contents) -> dict[str, dict[str, int]]:
+    """Write this rank's files and return their sizes and checksums."""
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder.parent} is not the same folder on all nodes")
+    topology = engine.topology
+    written = []
+    for index, tensors in _weights_by_layer(engine.module).items():
+        if index % topology.data_size == topology.data_rank:
+            written.append(_write_tensors(folder, f"layer_{index:02d}.safetensors", tensors))
+    if contents.with_optimizer:
+        master = engine.module_dtype != torch.float32
+        for index, fragments in _fragments_by_layer(engine).items():
+            name = f"optimizer_{index:02d}-{topology.data_rank:04d}.safetensors"
+            written.append(_write_tensors(folder, name, _fragment_tensors(fragments, master=master)))
+    if topology.rank == 0:
+        for name, data in contents.texts.items():
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(data)
+            written.append(path)
+    return {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "crc32": _to_disk(path)} for path in written
+    }
+
+
+def _weights_by_layer(module: torch.nn.Module) -> dict[int, dict[str, Tensor]]:
+    layers: dict[int, dict[str, Tensor]] = defaultdict(dict)
+    for name, parameter in module.named_parameters():
+        index, _, local_name = name.partition(".")
+        layers[int(index)][local_name] = parameter.detach()
+    return layers
+
+
+def _fragments_by_layer(engine: Any) -> dict[int, list[Fragment]]:
+    """Group this rank's fragments by layer; without ZeRO all replicas hold the same, so each keeps its share of layers."""
+    layers: dict[int, list[Fragment]] = defaultdict(list)
+    replicated = engine.zero_stage == 0
+    topology = engine.topology
+    for fragment in OptimizerState(engine).fragments():
+        if not replicated or fragment.layer % topology.data_size == topology.data_rank:
+            layers[fragment.layer].append(fragment)
+    return layers
+
+
+def _fragment_tensors(fragments: list[Fragment], *, master: bool) -> dict[str, Tensor]:
+    """Return the tensors to write by ``kind/parameter/start``; fp32 weights are their own master."""
+    return {
+        f"{kind}/{fragment.name}/{fragment.start}": tensor
+        for fragment in fragments
+        for kind, tensor in fragment.tensors.items()
+        if master or kind != MASTER
+    }
+
+
+def _write_tensors(folder: Path, name: str, tensors: dict[str, Tensor]) -> Path:
+    path = folder / name
+    # Copies: views of ZeRO's flat buffers share storage, which the format does not allow.
+    save_file({key: tensor.to("cpu", copy=True).contiguous() for key, tensor in tensors.items()}, path)
+    return path
+
+
+def _to_disk(path: Path) -> int:
+    """Flush a file to the disk and return its CRC-32, read back."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return crc32_of(path)
+
+
+def _finish(root: Path, temporary: Path, folder: Path, files: dict[str, dict[str, int]], contents: Contents) -> None:
+    missing = [name for name in files if not (temporary / name).exists()]
+    if missing:
+        raise CheckpointError(f"{temporary / missing[0]} was written by another node but is not visible on this one")
+    write_whole(temporary / MANIFEST, Manifest(files, contents.training).text())
+    _sync_folder(temporary)
+    if folder.exists():
+        # The same iteration again, after a resume from an older one: move it aside, so that one of both is always there.
+        aside = root / f".{folder.name}.replaced.tmp"
+        folder.rename(aside)
+        temporary.rename(folder)
+        shutil.rmtree(aside)
+    else:
+        temporary.rename(folder)
+    _sync_folder(root)
+    write_whole(root / LATEST, folder.name)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_old(root: Path, keep: int, newest: int) -> None:
+    """Keep the ``keep`` last checkpoints up to ``newest`` and remove those before them; later ones are left alone."""
+    old = [iteration for iteration in saved_iterations(root) if iteration <= newest][:-keep]
+    for iteration in old:
+        shutil.rmtree(root / step_name(iteration), ignore_errors=True)

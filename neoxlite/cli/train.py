@@ -1,0 +1,53 @@
+"""``neoxlite train``: train from GPT-NeoX YAML files."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.argument("config", nargs=-1, required=True)
+@click.option("-d", "--conf-dir", metavar="DIR", help="Folder of the configuration files.")
+@click.option(
+    "--set", "assignments", metavar="KEY=VALUE", multiple=True, help="Override a key, as optimizer.params.lr=1e-4."
+)
+@click.option("--iteration", type=click.IntRange(min=0), help="Resume from this iteration in load, not the latest.")
+def train(config: tuple[str, ...], conf_dir: str | None, assignments: tuple[str, ...], iteration: int | None) -> int:
+    """Train a model from one or more GPT-NeoX YAML files.
+
+    \b
+    Alone on this machine, or as one rank of torchrun, mpirun or srun:
+      neoxlite train 125M.yml local_setup.yml -d configs
+      torchrun --nproc-per-node 8 -m neoxlite train 2-7B.yml
+      neoxlite train run.yml --set train_iters=1000 --set optimizer.params.lr=3.0e-4
+
+    A stop file (NEOXLITE_STOP_FILE) or SIGTERM saves a checkpoint and ends the run, with exit code 85 for the walltime
+    and 86 otherwise.
+    """
+    from neoxlite.config import load_config, parse_assignments
+    from neoxlite.parallel.ranks import ranks_from_environment
+    from neoxlite.training.environment import RunFiles
+    from neoxlite.training.outcome import Progress, failure_recorded
+
+    files = RunFiles.from_environment()
+    ranks = ranks_from_environment()
+    # From here on, so that a mistake in the configuration is in the outcome too, as is a torch that cannot be imported.
+    with failure_recorded(files.outcome if ranks.rank == 0 else None, Progress()):
+        overrides = parse_assignments(assignments)
+        if iteration is not None:
+            overrides["iteration"] = iteration
+        cfg = load_config(config, conf_dir, overrides, ranks.world_size)
+        run = _import_run()
+    return run(cfg, ranks=ranks, files=files).exit_code
+
+
+def _import_run():  # type: ignore[no-untyped-def]
+    from neoxlite.errors import NeoxliteError
+
+    try:
+        from neoxlite.training.run import run
+    except ModuleNotFoundError as error:
+        raise NeoxliteError(
+            f"training needs {error.name}, which is not installed", hint="pip install 'hpcjob[train]'"
+        ) from None
+    return run

@@ -1,0 +1,191 @@
+"""DeepSpeed's engine behind the few operations that the loop needs, with the rules that make it exact.
+
+The rules, each found by comparison with plain torch (DeepSpeed 0.19.8):
+
+* fp16 and bf16 need ZeRO stage 1: without ZeRO the optimizer begins with a step of zero gradients. The configuration
+  raises the stage; this module refuses what would still get through.
+* The norm of an fp32 run without ZeRO is not reported by DeepSpeed; it is computed, and the clipping done, here.
+* bf16 accumulates gradients in fp32 unless data_types.grad_accum_dtype asks otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from neoxlite.errors import ConfigError
+from neoxlite.optim.build import build_optimizer
+from neoxlite.parallel.distributed import quiet_stdout
+from neoxlite.parallel.topology import Topology
+
+_DTYPES = {"fp32": torch.float32, "bfloat16": torch.bfloat16}
+_ACCUMULATION = {"fp32": "fp32", "bf16": "bf16", "bfloat16": "bf16", "float32": "fp32"}
+# Keys of zero_optimization that tune stage 1 and leave its results alone.
+_ZERO_TUNING = (
+    "allgather_partitions",
+    "allgather_bucket_size",
+    "overlap_comm",
+    "reduce_scatter",
+    "reduce_bucket_size",
+    "contiguous_gradients",
+    "round_robin_gradients",
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimizer step; the tensors stay on the device, so that reading them can wait."""
+
+    loss: Tensor
+    """Mean over this rank's micro-batches, fp32 scalar."""
+    grad_norm: Tensor | float
+    """Global L2 norm of the accumulated gradient, before clipping."""
+    skipped: bool
+    """Whether the step was left out because the norm is not finite."""
+
+
+class Engine:
+    """A model, its optimizer and the data-parallel machinery around them."""
+
+    def __init__(self, cfg: Any, model: nn.Module, topology: Topology, device: torch.device, eod: int | None):
+        import deepspeed
+
+        check_supported(cfg)
+        self.device = device
+        self.topology = topology
+        self.accumulation = cfg.gradient_accumulation_steps
+        self.zero_stage = cfg.zero_stage
+        self.module_dtype = model_dtype(cfg.precision)
+        self._clip = cfg.gradient_clipping
+        self._eod = eod if cfg.eod_mask_loss else None
+        model = model.to(device)
+        with quiet_stdout():
+            self.deepspeed, *_ = deepspeed.initialize(
+                model=model,
+                optimizer=build_optimizer(cfg, model, device),
+                config=deepspeed_config(cfg),
+                mpu=topology if topology.tensor_size > 1 else None,
+                dist_init_required=False,
+            )
+        self.module: nn.Module = self.deepspeed.module
+
+    @property
+    def optimizer(self) -> Any:
+        """DeepSpeed's optimizer: a ZeRO wrapper, or torch's AdamW itself without ZeRO."""
+        return self.deepspeed.optimizer
+
+    def set_lr(self, lr: float) -> None:
+        """Set the rate of the next step in all groups."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+
+    def train_step(self, batches: Iterable[npt.NDArray[np.int64]]) -> Step:
+        """Accumulate the gradient of the micro-batches (int64 [micro, seq_length + 1] each) and take one step."""
+        losses = []
+        for batch in batches:
+            loss = self.deepspeed(*self.inputs(batch))
+            self.deepspeed.backward(loss)
+            losses.append(loss.detach())
+            if len(losses) == self.accumulation and self.zero_stage == 0:
+                norm, skipped = self._clip_gradients()
+            self.deepspeed.step()
+        if self.zero_stage > 0:
+            norm = self.deepspeed.get_global_grad_norm()
+            skipped = not self.deepspeed.was_step_applied()
+        return Step(torch.stack(losses).float().mean(), norm, skipped)
+
+    def eval_loss(self, batch: npt.NDArray[np.int64]) -> Tensor:
+        """Return the mean loss (fp32 scalar) of a micro-batch; the caller has put the module into evaluation mode."""
+        with torch.no_grad():
+            loss: Tensor = self.module(*self.inputs(batch))
+        return loss.float()
+
+    def inputs(self, batch: npt.NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return tokens, labels and loss mask of a micro-batch, on the device."""
+        return model_inputs(batch, self.device, self._eod)
+
+    def _clip_gradients(self) -> tuple[Tensor, bool]:
+        """Clip the reduced fp32 gradients; drop them if they are not finite, which makes the step do nothing."""
+        parameters = list(self.module.parameters())
+        limit = self._clip if self._clip > 0 else float("inf")
+        norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
+        skipped = not bool(torch.isfinite(norm))
+        if skipped:
+            for parameter in parameters:
+                parameter.grad = None
+        return norm, skipped
+
+
+def model_inputs(
+    batch: npt.NDArray[np.int64], device: torch.device, eod: int | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Split int64 [micro, length + 1] into tokens and labels; with ``eod`` mask the loss where the input is that token."""
+    tokens = torch.from_numpy(batch)
+    if device.type == "cuda":
+        tokens = tokens.pin_memory().to(device, non_blocking=True)
+    inputs, labels = tokens[:, :-1], tokens[:, 1:]
+    return inputs, labels, None if eod is None else inputs != eod
+
+
+def model_dtype(precision: str) -> torch.dtype:
+    """Return the parameters' dtype. Raises ConfigError for fp16, which is not supported yet."""
+    if precision not in _DTYPES:
+        raise ConfigError(f"precision {precision} is not supported yet", hint="use precision: bfloat16, or fp32")
+    return _DTYPES[precision]
+
+
+def check_supported(cfg: Any) -> None:
+    """Raise ConfigError for parallelism and precision that the trainer does not have yet."""
+    model_dtype(cfg.precision)
+    if cfg.pipe_parallel_size > 1:
+        raise ConfigError(
+            f"pipe_parallel_size: {cfg.pipe_parallel_size} is not supported yet", hint="set pipe_parallel_size: 1"
+        )
+    if cfg.model_parallel_size > 1:
+        raise ConfigError(
+            f"model_parallel_size: {cfg.model_parallel_size} is not supported yet", hint="set model_parallel_size: 1"
+        )
+    if cfg.zero_stage > 1:
+        raise ConfigError(
+            f"zero_optimization.stage: {cfg.zero_stage} is not supported yet", hint="set zero_optimization.stage: 1"
+        )
+    if cfg.zero_stage == 0 and cfg.precision != "fp32":
+        raise ConfigError(
+            f"{cfg.precision} needs zero_optimization.stage: 1",
+            hint="without ZeRO, DeepSpeed begins such a run with an optimizer step of zero gradients",
+        )
+    for key in ("offload_optimizer", "offload_param", "cpu_offload"):
+        if cfg.zero_optimization.get(key):
+            raise ConfigError(f"zero_optimization.{key} is not supported yet", hint=f"leave {key} out")
+
+
+def deepspeed_config(cfg: Any) -> dict[str, Any]:
+    """Return the configuration that DeepSpeed receives."""
+    block = cfg.zero_optimization
+    config: dict[str, Any] = {
+        "train_batch_size": cfg.train_batch_size,
+        "train_micro_batch_size_per_gpu": cfg.train_micro_batch_size_per_gpu,
+        "gradient_accumulation_steps": cfg.gradient_accumulation_steps,
+        "gradient_clipping": cfg.gradient_clipping if cfg.zero_stage > 0 else 0.0,
+        "steps_per_print": None,
+        "zero_allow_untested_optimizer": True,
+        "zero_optimization": {
+            **{key: block[key] for key in _ZERO_TUNING if key in block},
+            "stage": cfg.zero_stage,
+        },
+        # It waits for the device in every micro-batch.
+        "timers": {"throughput": {"enabled": False}},
+    }
+    if cfg.precision == "bfloat16":
+        asked = str((cfg.data_types or {}).get("grad_accum_dtype") or "fp32")
+        if asked not in _ACCUMULATION:
+            raise ConfigError(f"data_types.grad_accum_dtype: {asked} is unknown", hint="use fp32 or bf16")
+        config["bf16"] = {"enabled": True}
+        config["data_types"] = {"grad_accum_dtype": _ACCUMULATION[asked]}
+    return config

@@ -1,0 +1,148 @@
+"""The position of a run, and its way into and out of a checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from neoxlite import __version__
+from neoxlite.checkpoint.folder import Manifest
+from neoxlite.checkpoint.load import choose, load_optimizer, load_weights, reset_master_weights, verify
+from neoxlite.checkpoint.optimizer_state import OptimizerState
+from neoxlite.checkpoint.save import Contents
+from neoxlite.errors import CheckpointError
+from neoxlite.optim.schedule import Schedule, resumed_schedule
+
+if TYPE_CHECKING:
+    from neoxlite.config import NeoxConfig
+    from neoxlite.training.engine import Engine
+
+# A tokenizer larger than this is not copied into every checkpoint.
+_TOKENIZER_LIMIT_BYTES = 64 << 20
+
+
+@dataclass
+class Position:
+    """How far training has come."""
+
+    iteration: int = 0
+    consumed_samples: int = 0
+    skipped_steps: int = 0
+
+    @property
+    def steps_taken(self) -> int:
+        """Optimizer steps that were not skipped; the schedule advances by these, as in GPT-NeoX."""
+        return self.iteration - self.skipped_steps
+
+    def advance(self, samples: int, *, skipped: bool) -> None:
+        """Count one iteration over ``samples`` sequences."""
+        self.iteration += 1
+        self.consumed_samples += samples
+        self.skipped_steps += skipped
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """What a run starts from; ``folder`` is None at iteration 0 of a new run."""
+
+    position: Position
+    schedule: Schedule
+    folder: Path | None
+
+
+def resume(
+    cfg: NeoxConfig, engine: Engine, schedule: Schedule, padded_vocab_size: int, say: Callable[[str], None]
+) -> Resumed:
+    """Load the checkpoint that ``cfg`` names into ``engine``, if there is one.
+
+    With ``finetune`` only the weights are taken and training begins at iteration 0; with ``no_load_optim`` the optimizer
+    begins anew at the checkpoint's iteration.
+
+    Raises:
+        CheckpointError: see `neoxlite.checkpoint.load`.
+    """
+    finetune = bool(getattr(cfg, "finetune", False))
+    # A fine-tuning run is meant to start at 0 beside other checkpoints' weights; only its own save must be clean.
+    folder, warning = choose(_path(cfg.load), _path(cfg.save), cfg.iteration)
+    if warning:
+        if finetune:
+            raise CheckpointError(f"finetune: {cfg.load} has no checkpoint", hint="give the folder of one in load")
+        say(warning)
+    if folder is None:
+        return Resumed(Position(), schedule, None)
+    manifest = Manifest.read(folder)
+    verify(folder, manifest, engine.topology)
+    saved = manifest.training
+    _compare(folder, saved, padded_vocab_size)
+    load_weights(folder, engine.module)
+    with_optimizer = saved["with_optimizer"] and not finetune and not getattr(cfg, "no_load_optim", False)
+    if with_optimizer:
+        load_optimizer(folder, engine, saved["optimizer_step"])
+    else:
+        reset_master_weights(engine)
+    say(f"  successfully loaded {folder}")
+    if finetune:
+        return Resumed(Position(), schedule, folder)
+    position = Position(saved["iteration"], saved["consumed_samples"], saved["skipped_steps"])
+    say(f"Loading checkpoint and starting from iteration {position.iteration}")
+    if saved["train_batch_size"] != cfg.train_batch_size:
+        say(
+            f"WARNING: train_batch_size was {saved['train_batch_size']}, now it is {cfg.train_batch_size}: "
+            "the samples are drawn in another order from here on"
+        )
+    schedule = resumed_schedule(
+        schedule,
+        saved["schedule"],
+        override=bool(getattr(cfg, "override_lr_scheduler", False)),
+        use_checkpoint=bool(getattr(cfg, "use_checkpoint_lr_scheduler", False)),
+    )
+    return Resumed(position, schedule, folder)
+
+
+def _compare(folder: Path, saved: dict[str, Any], padded_vocab_size: int) -> None:
+    if saved["padded_vocab_size"] != padded_vocab_size:
+        raise CheckpointError(
+            f"{folder} has a padded vocabulary of {saved['padded_vocab_size']}, this run {padded_vocab_size}",
+            hint="set the tokenizer and make_vocab_size_divisible_by of the checkpoint's config.yml",
+        )
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
+
+
+def checkpoint_contents(
+    cfg: NeoxConfig, engine: Engine, schedule: Schedule, position: Position, padded_vocab_size: int
+) -> Contents:
+    """Return what a checkpoint of this moment holds besides tensors."""
+    training = {
+        **dataclasses.asdict(position),
+        "optimizer_step": OptimizerState(engine).step,
+        "with_optimizer": not getattr(cfg, "no_save_optim", False),
+        "schedule": schedule.state(),
+        "precision": cfg.precision,
+        "zero_stage": cfg.zero_stage,
+        "world_size": cfg.world_size,
+        "data_parallel_size": cfg.data_parallel_size,
+        "train_batch_size": cfg.train_batch_size,
+        "padded_vocab_size": padded_vocab_size,
+        "neoxlite": __version__,
+        "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+    }
+    return Contents(training, _texts(cfg), with_optimizer=training["with_optimizer"])
+
+
+def _texts(cfg: NeoxConfig) -> dict[str, bytes]:
+    texts = {f"configs/{Path(name).name}": text.encode() for name, text in cfg.config_files.items()}
+    texts["config.yml"] = yaml.safe_dump(cfg.as_dict(), allow_unicode=True, sort_keys=False).encode()
+    for name in (cfg.vocab_file, cfg.merge_file):
+        path = Path(name) if name else None
+        if path is not None and path.is_file() and path.stat().st_size <= _TOKENIZER_LIMIT_BYTES:
+            texts[f"tokenizer/{path.name}"] = path.read_bytes()
+    return texts

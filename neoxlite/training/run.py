@@ -1,0 +1,56 @@
+"""A training run from configuration to outcome."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neoxlite.errors import ConfigError
+from neoxlite.parallel.distributed import choose_device, join_world, leave_world, lost_peers, prepare
+from neoxlite.parallel.ranks import Ranks, ranks_from_environment
+from neoxlite.parallel.topology import Grid, create_topology
+from neoxlite.training.engine import check_supported
+from neoxlite.training.environment import RunFiles
+from neoxlite.training.outcome import Outcome, Progress, failure_recorded
+
+if TYPE_CHECKING:
+    from neoxlite.config import NeoxConfig
+
+
+def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None = None) -> Outcome:
+    """Train as ``cfg`` says, from the checkpoint in ``cfg.load`` if there is one, and return how it ended.
+
+    One run a process: DeepSpeed keeps state that outlives its process groups.
+
+    Args:
+        cfg: resolved for this world size.
+        ranks: by default from the environment of the launcher.
+        files: by default from the NEOXLITE_* variables. Rank 0 writes the outcome there, also a failed one.
+
+    Raises:
+        NeoxliteError: a mistake of the user, a damaged checkpoint, or a rank that died.
+    """
+    ranks = ranks_from_environment() if ranks is None else ranks
+    files = RunFiles.from_environment() if files is None else files
+    progress = Progress()
+    outcome_file: Path | None = files.outcome if ranks.rank == 0 else None
+    with failure_recorded(outcome_file, progress):
+        if cfg.world_size != ranks.world_size:
+            raise ConfigError(
+                f"the configuration is for {cfg.world_size} ranks, but {ranks.world_size} were started",
+                hint="start as many, or leave global_num_gpus out",
+            )
+        check_supported(cfg)
+        device = choose_device(ranks.local_rank)
+        prepare(device)
+        join_world(ranks, device)
+        with lost_peers(f"rank {ranks.rank} lost the other ranks"):
+            topology = create_topology(Grid(data=ranks.world_size), ranks.rank)
+            # Imported here: it pulls in the model and DeepSpeed, which `prepare` has to come before.
+            from neoxlite.training.trainer import Trainer
+
+            outcome = Trainer(cfg, topology, device, files, progress).train()
+            leave_world()
+        if outcome_file is not None:
+            outcome.write(outcome_file)
+    return outcome
