@@ -1,0 +1,182 @@
+"""From lines to errors: Python tracebacks by process, torchrun's table of failed processes, lines that rules know."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import msgspec
+
+from hpcjob.logs.events import Event, Origin, ProcessEnd, Traceback
+from hpcjob.logs.lines import Line
+from hpcjob.logs.rulebook import Rulebook, load
+
+_TRACEBACK = "Traceback (most recent call last):"
+_CHAINED = ("During handling of the above exception", "was the direct cause of the following exception")
+_TABLE = ("Root Cause (first observed failure):", "Failures:")
+_NEEDLES = tuple(text.encode() for text in (_TRACEBACK, *_CHAINED, *_TABLE))
+
+_FRAME = re.compile(r'\s+File "(?P<file>[^"]{1,4096})", line (?P<line>\d{1,9}), in (?P<function>\S{1,256})')
+_EXCEPTION = re.compile(r"(?P<name>(?:[A-Za-z_]\w{0,127}\.){0,16}[A-Z]\w{0,127})(?::(?: (?P<message>.*))?)?$")
+_EXCEPTION_WORDS = re.compile(r"Error|Exception|Interrupt|Exit|Warning|Timeout|Failure|Fault|\.")
+_TRACE_LINES_AT_MOST = 60
+_FOREIGN_LINES_AT_MOST = 100
+_TABLE_ROW = re.compile(r"\s{0,8}(?P<key>time|host|rank|exitcode|error_file|traceback)\s{0,12}: (?P<value>.*)")
+_TABLE_END = re.compile(r"={10,}")
+
+
+class _Stream(NamedTuple):
+    """Lines of one process, as far as the prefixes tell processes apart."""
+
+    source: str
+    host: str | None
+    rank: int | None
+    local_rank: int | None
+
+
+class _Trace:
+    """A traceback that has not come to its exception yet."""
+
+    def __init__(self, line: Line, *, followed: bool) -> None:
+        self.origin = Origin.of(line)
+        self.followed = followed
+        self.trace = [_TRACEBACK]
+        self.at: str | None = None
+        self.foreign_lines = 0
+        self.begun = 1  # tracebacks begun and not ended: several processes may share a stream
+
+    def add(self, text: str) -> None:
+        frame = _FRAME.match(text)
+        if frame is not None:
+            self.at = f"{frame['file']}:{frame['line']} in {frame['function']}"
+        if len(self.trace) >= _TRACE_LINES_AT_MOST:
+            # The innermost calls tell most: the middle goes.
+            del self.trace[_TRACE_LINES_AT_MOST // 2]
+        self.trace.append(text[:1000])
+
+
+class ErrorReader:
+    """Read lines, give errors as they are complete.
+
+    Lines of several processes may be interleaved where prefixes or files tell them apart; in a log without prefixes
+    tracebacks of several processes are still counted, though their frames may be mixed.
+    """
+
+    def __init__(self, book: Rulebook | None = None) -> None:
+        self._book = book or load("nccl_errors", "schedulers", "errors")
+        self._traces: dict[_Stream, _Trace] = {}
+        self._chained: set[_Stream] = set()
+        self._tables: dict[_Stream, dict[str, str]] = {}
+
+    def gate(self, block: bytes) -> bool:
+        """Whether a block of lines can hold an error, or the rest of one that began before."""
+        if self._traces or self._tables:
+            return True
+        return any(needle in block for needle in _NEEDLES) or self._book.gate(block)
+
+    def read(self, line: Line) -> list[Event]:
+        """Return the errors that ``line`` completes."""
+        stream = _Stream(line.source, line.host, line.rank, line.local_rank)
+        if _TRACEBACK in line.text:
+            self._begin(stream, line)
+            return []
+        if stream in self._traces:
+            ended = self._continue(stream, line)
+            if ended is not None:
+                return [ended]
+            if line.text[:1].isspace():
+                return []
+        if any(words in line.text for words in _CHAINED):
+            self._chained.add(stream)
+        if any(words in line.text for words in _TABLE):
+            self._tables[stream] = {"root": "yes"} if "Root Cause" in line.text else {}
+            return []
+        if stream in self._tables:
+            row = _TABLE_ROW.match(line.text)
+            if row is not None:
+                return self._table_row(stream, row["key"], row["value"], line)
+            if _TABLE_END.match(line.text):
+                del self._tables[stream]
+        finding = self._book.find(line)
+        return [] if finding is None else [finding]
+
+    def finish(self) -> list[Event]:
+        """Return the tracebacks that were cut before their exception."""
+        cut: list[Event] = [
+            self._traceback(trace, "unknown", "the log ends within the traceback") for trace in self._traces.values()
+        ]
+        self._traces.clear()
+        return cut
+
+    def _begin(self, stream: _Stream, line: Line) -> None:
+        trace = self._traces.get(stream)
+        if trace is not None:
+            trace.begun += 1
+            return
+        self._traces[stream] = _Trace(line, followed=stream in self._chained)
+        self._chained.discard(stream)
+
+    def _continue(self, stream: _Stream, line: Line) -> Event | None:
+        trace = self._traces[stream]
+        text = line.text
+        if not text or text[0].isspace():
+            trace.add(text)
+            trace.foreign_lines = 0
+            return None
+        exception = _EXCEPTION.match(text)
+        if exception is not None and (trace.foreign_lines == 0 or _EXCEPTION_WORDS.search(exception["name"])):
+            trace.trace.append(text[:1000])
+            ended = self._traceback(trace, exception["name"], exception["message"] or "", line)
+            trace.begun -= 1
+            if trace.begun == 0:
+                del self._traces[stream]
+            else:
+                trace.trace.pop()
+            return ended
+        trace.foreign_lines += 1
+        if trace.foreign_lines > _FOREIGN_LINES_AT_MOST:
+            del self._traces[stream]
+            return self._traceback(trace, "unknown", "the traceback's end is not in the log")
+        return None
+
+    def _traceback(self, trace: _Trace, name: str, message: str, line: Line | None = None) -> Traceback:
+        known = None if line is None else self._book.find(line)
+        return Traceback(
+            **trace.origin.fields(),  # type: ignore[arg-type]
+            exception=name,
+            message=message[:1000],
+            at=trace.at,
+            trace=list(trace.trace),
+            followed=trace.followed,
+            role="cause" if known is None else known.role,
+            rule=None if known is None else known.rule,
+            say=None if known is None else known.say,
+            fix=None if known is None else known.fix,
+        )
+
+    def _table_row(self, stream: _Stream, key: str, value: str, line: Line) -> list[Event]:
+        rows = self._tables[stream]
+        rows[key] = value
+        if key != "traceback":  # the last row of an entry
+            return []
+        root = "root" in rows
+        self._tables[stream] = {"root": "yes"} if root else {}
+        code = re.match(r"-?\d{1,9}", rows.get("exitcode", ""))
+        rank = re.match(r"(\d{1,9})(?: \(local_rank: (\d{1,9})\))?", rows.get("rank", ""))
+        if code is None or rank is None:
+            return []
+        end = ProcessEnd(
+            **Origin.of(line).fields(),  # type: ignore[arg-type]
+            exit_code=int(code[0]),
+            root_cause=root,
+            note=value[:1000] or None,
+        )
+        return [
+            msgspec.structs.replace(
+                end,
+                host=rows.get("host", line.host),
+                rank=int(rank[1]),
+                local_rank=None if rank[2] is None else int(rank[2]),
+                time=rows.get("time", line.time),
+            )
+        ]

@@ -1,0 +1,176 @@
+"""What lines of a log say, as typed events; ``hpcjob tail --json`` prints one of them a line.
+
+Common fields: ``event`` (the kind, below), ``source`` (file) and ``offset`` (byte where the line starts), and where
+the line's prefixes or file name tell them ``host``, ``rank``, ``local_rank``, ``time``. A field that the line does not
+have is left out; in JSON ``null`` stands for a number that is not finite (a loss of NaN).
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from hpcjob.logs.lines import Line
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
+    """Base: where the event was seen."""
+
+    source: str = ""
+    offset: int = 0
+    host: str | None = None
+    rank: int | None = None
+    local_rank: int | None = None
+    time: str | None = None
+
+
+class LogLine(Event, frozen=True, kw_only=True, omit_defaults=True, tag="line"):
+    """A line as it is, without its prefixes."""
+
+    text: str
+
+
+class Iteration(Event, frozen=True, kw_only=True, omit_defaults=True, tag="iteration"):
+    """Progress of a training run, as one log line tells it.
+
+    Attributes:
+        shape: who wrote the line: ``neox`` (also neoxlite and the Megatron family) or ``deepspeed`` (pipeline engine).
+        iteration: iterations done, of ``train_iters``.
+        loss: mean over the logged interval; absent when every iteration of it was skipped.
+        lr: learning rate.
+        tflops: floating-point operations a second and GPU, in 10^12, by the log's own formula.
+        iteration_time_ms: time of one iteration, mean over the interval.
+        mfu_percent, hfu_percent: share of the GPU's peak used by the model, by the hardware.
+        skipped, nan: iterations of the interval that were skipped for overflow, that had a loss of NaN among these.
+    """
+
+    shape: str
+    iteration: int
+    train_iters: int | None = None
+    loss: float | None = None
+    lr: float | None = None
+    grad_norm: float | None = None
+    loss_scale: float | None = None
+    samples_per_s: float | None = None
+    tokens_per_s: float | None = None
+    tflops: float | None = None
+    mfu_percent: float | None = None
+    hfu_percent: float | None = None
+    iteration_time_ms: float | None = None
+    global_batch: int | None = None
+    skipped: int | None = None
+    nan: int | None = None
+
+    @property
+    def finite(self) -> bool:
+        """False if the loss or the gradient norm is not a number or infinite."""
+        return all(value is None or math.isfinite(value) for value in (self.loss, self.grad_norm))
+
+
+class Validation(Event, frozen=True, kw_only=True, omit_defaults=True, tag="validation"):
+    """Result of an evaluation on held-out data.
+
+    Attributes:
+        at: the words of the log: ``iteration 1000``, ``the end of training for val data``.
+        loss: in nats a token.
+        perplexity: exp(loss).
+    """
+
+    at: str
+    loss: float
+    iteration: int | None = None
+    perplexity: float | None = None
+
+
+class Checkpoint(Event, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint"):
+    """A checkpoint was saved or loaded (``action``)."""
+
+    action: str
+    path: str | None = None
+    iteration: int | None = None
+
+
+class Finding(Event, frozen=True, kw_only=True, omit_defaults=True, tag="finding"):
+    """A line that a rule knows (``hpcjob/logs/rules/*.yml``).
+
+    Attributes:
+        rule: the rule's id.
+        topic: what it is about: ``network``, ``memory``, ``walltime``, ...
+        role: ``info``, ``warning``, ``cause`` (an error of this process itself) or ``follower`` (of an error
+            elsewhere).
+        say: what it means; the same for all ranks that say the same.
+        fix: what to do, if something is to be done.
+        text: the line itself, without prefixes.
+        fields: what the rule's pattern took from the line.
+    """
+
+    rule: str
+    topic: str
+    role: str
+    say: str
+    text: str
+    fix: str | None = None
+    fields: dict[str, str] = {}
+
+
+class Traceback(Event, frozen=True, kw_only=True, omit_defaults=True, tag="traceback"):
+    """A Python exception that ended or troubled a process.
+
+    Attributes:
+        exception: class name as printed.
+        message: its text; only the first line.
+        at: innermost place of the trace, ``file:line in function``.
+        trace: the lines from ``Traceback`` to the exception; the middle of a long one is left out.
+        followed: it was raised while another was handled, or because of it; that one was printed before.
+        role, rule, say, fix: as in `Finding`, if a rule knows the exception.
+    """
+
+    exception: str
+    message: str
+    at: str | None = None
+    trace: list[str] = []
+    followed: bool = False
+    role: str = "cause"
+    rule: str | None = None
+    say: str | None = None
+    fix: str | None = None
+
+
+class ProcessEnd(Event, frozen=True, kw_only=True, omit_defaults=True, tag="process_end"):
+    """A failed process in the table that torchrun prints at the end.
+
+    Attributes:
+        rank: global rank of the failed process.
+        exit_code: as printed: negative is the number of a signal.
+        root_cause: torchrun's "first observed failure".
+    """
+
+    exit_code: int
+    root_cause: bool = False
+    note: str | None = None
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """The common fields, taken from a line."""
+
+    source: str
+    offset: int
+    host: str | None
+    rank: int | None
+    local_rank: int | None
+    time: str | None
+
+    @classmethod
+    def of(cls, line: Line) -> Origin:
+        """Return where ``line`` comes from."""
+        return cls(line.source, line.offset, line.host, line.rank, line.local_rank, line.time)
+
+    def fields(self) -> dict[str, object]:
+        """Return the fields by name, to make an event of."""
+        return msgspec.structs.asdict(self)
+
+
+def to_json(event: Event) -> bytes:
+    """Encode an event as one line of JSON, UTF-8, without the newline."""
+    return msgspec.json.encode(event)

@@ -1,0 +1,107 @@
+"""The errors of a job in the order of blame: causes before followers, alike ones of many ranks in one row."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Hashable, Iterable, Iterator
+from pathlib import Path
+
+from hpcjob.logs.errors import ErrorReader
+from hpcjob.logs.events import Event, Finding, ProcessEnd, Traceback
+from hpcjob.logs.fold import Fold, Group, without_numbers
+from hpcjob.logs.lines import Line
+from hpcjob.logs.report import Row
+
+_ORDER = {"cause": 0, "warning": 1, "follower": 2, "info": 3}
+# Ended by the agent or the watchdog after another process had failed.
+_FOLLOWING_CODES = {-signal.SIGTERM, -signal.SIGABRT}
+
+
+class FailureReport:
+    """Read lines, give rows, first cause first.
+
+    Order: role, then whether torchrun named the rank as first to fail, then the log's order; within one file that is
+    time, between files it is the order in which they are read.
+    """
+
+    def __init__(self) -> None:
+        self._reader = ErrorReader()
+        self._fold: Fold[Event] = Fold()
+        self._first_to_fail: int | None = None
+        self.gate = self._reader.gate
+
+    def read(self, line: Line) -> list[Event]:
+        """Take a line in and return the errors that it completes."""
+        return self._take(self._reader.read(line), line)
+
+    def finish(self) -> list[Event]:
+        """The log has ended: return what was left unfinished."""
+        return self._take(self._reader.finish(), None)
+
+    def _take(self, events: list[Event], line: Line | None) -> list[Event]:
+        for event in events:
+            if isinstance(event, ProcessEnd) and event.root_cause and self._first_to_fail is None:
+                self._first_to_fail = event.rank
+            self._fold.add(_key(event), event, line)
+        return events
+
+    def rows(self) -> Iterator[Row]:
+        """Give all errors found so far."""
+        groups = list(self._fold.groups.items())
+        groups.sort(key=lambda item: (_ORDER[_role(item[1].first)], self._first_to_fail not in item[1].ranks))
+        for key, group in groups:
+            yield _row(key, group)
+
+
+def _role(event: Event) -> str:
+    if isinstance(event, Finding | Traceback):
+        return event.role
+    if isinstance(event, ProcessEnd):
+        return "follower" if event.exit_code in _FOLLOWING_CODES and not event.root_cause else "cause"
+    return "info"
+
+
+def _key(event: Event) -> Hashable:
+    if isinstance(event, Traceback):
+        return "traceback", event.exception, without_numbers(event.message), event.at
+    if isinstance(event, ProcessEnd):
+        return "end", event.exit_code, event.root_cause
+    if isinstance(event, Finding):
+        return event.rule, without_numbers(event.say) if event.role == "warning" else event.say
+    return type(event).__name__
+
+
+def _row(key: Hashable, group: Group[Event]) -> Row:
+    event = group.first
+    times = f" (x{group.times})" if group.times > 1 else ""
+    who = f"{group.who}{times}: " if group.who else ""
+    where = f"{Path(event.source).name or event.source}, byte {event.offset}"
+    if event.time:
+        where += f", {event.time}"
+    details: Iterable[str]
+    if isinstance(event, Traceback):
+        said = f"{event.exception}: {event.message}" if event.message else event.exception
+        text, topic = event.say or said, "exception"
+        details = [*([said] if event.say else []), *([f"at {event.at}"] if event.at else [])]
+    elif isinstance(event, ProcessEnd):
+        first = ", the first to fail" if event.root_cause else ""
+        text, topic = f"ended with {_code(event.exit_code)}{first} (torchrun)", "process"
+        details = [event.note] if event.note and "To enable traceback" not in event.note else []
+    elif isinstance(event, Finding):
+        text, topic = event.say, event.topic
+        details = [event.text] if event.text.strip() not in event.say else []
+    else:
+        raise TypeError(type(event))
+    if not who:
+        text += times
+    fix = event.fix if isinstance(event, Finding | Traceback) else None
+    return Row(key, _role(event), topic, who + text, (*details, where), fix)
+
+
+def _code(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:
+        return f"signal {-code}"

@@ -1,0 +1,85 @@
+"""Fold what many processes say alike into one group that knows how many said it and who."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
+
+from hpcjob.logs.events import Event
+from hpcjob.logs.lines import Line
+
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
+E = TypeVar("E", bound=Event)
+
+
+def without_numbers(text: str) -> str:
+    """Replace numbers, so that messages that differ only in addresses, sizes and ids are alike."""
+    return _VARYING.sub("#", text)
+
+
+class Group(Generic[E]):
+    """Events that are alike.
+
+    Attributes:
+        first: the one seen first.
+        count: lines that said it.
+        ranks: ranks that said it, as far as known.
+        processes: ``host:pid`` that said it, as far as known.
+    """
+
+    def __init__(self, first: E) -> None:
+        self.first = first
+        self.count = 0
+        self.ranks: set[int] = set()
+        self.processes: set[str] = set()
+        self.hosts: set[str] = set()
+
+    @property
+    def times(self) -> int:
+        """How many processes said it; where no process is known, how many lines did."""
+        return max(len(self.ranks), len(self.processes)) or self.count
+
+    @property
+    def who(self) -> str:
+        """Ranks if known, else hosts, else nothing: ``rank 3 on node01``, ``ranks 0-2,5``, ``node01``."""
+        if len(self.ranks) == 1:
+            host = f" on {self.first.host}" if self.first.host else ""
+            return f"rank {next(iter(self.ranks))}{host}"
+        if self.ranks:
+            return f"ranks {ranges(self.ranks)}"
+        names = sorted(self.hosts)
+        return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+class Fold(Generic[E]):
+    """Groups by key, in the order in which they were first seen."""
+
+    def __init__(self) -> None:
+        self.groups: dict[Hashable, Group[E]] = {}
+
+    def add(self, key: Hashable, event: E, line: Line | None = None) -> Group[E]:
+        """Add an event to its group; ``line``, if given, tells the process."""
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = Group(event)
+        group.count += 1
+        if event.rank is not None:
+            group.ranks.add(event.rank)
+        if event.host is not None:
+            group.hosts.add(event.host)
+            if line is not None and line.pid is not None:
+                group.processes.add(f"{event.host}:{line.pid}")
+        return group
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Write numbers with runs put together: ``0-3,8``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

@@ -1,0 +1,225 @@
+"""From bytes to lines of clean text, each with what its prefixes say about host, rank, process and time.
+
+Two steps, both free of I/O: `Splitter` cuts a stream of byte chunks into lines, whatever the cuts of the chunks, and
+`LineParser` turns the bytes of a line into a `Line`. Prefixes understood, also several on one line:
+
+=====================  ==========================================  ============================
+written by             looks like                                  says
+=====================  ==========================================  ============================
+pdsh, ssh loops        ``node01: text``                            host
+srun --label           ``3: text``, ``03: text``                   rank
+torch                  ``[rank3]: text``                           rank
+torchrun --tee         ``[default3]:text``                         local rank
+mpirun --tag-output    ``[1,3]<stderr>:text``                      rank, stream
+NCCL                   ``node01:100:101 [0] NCCL INFO text``       host, process
+loggers                ``[2024-05-01 10:00:00,123] text``          time
+=====================  ==========================================  ============================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import msgspec
+
+LINE_LIMIT_BYTES = 256 * 1024
+"""Bytes of a line that are kept; the rest of a longer one is dropped, so that memory stays bounded."""
+
+Gate = Callable[[bytes], bool]
+"""Says of a block of whole lines whether it can hold anything of interest; a block that cannot is skipped unread."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line of a log.
+
+    Attributes:
+        text: the line without prefixes, colour codes, control characters and overwritten parts (progress bars).
+        prefix: the prefixes as they stood before the text; ``prefix + text`` is the line to show.
+        source: path of the file, as given.
+        offset: where the line starts in the file, in bytes.
+        pid: process id, where NCCL's prefix tells it.
+    """
+
+    text: str
+    prefix: str = ""
+    source: str = ""
+    offset: int = 0
+    host: str | None = None
+    rank: int | None = None
+    local_rank: int | None = None
+    pid: int | None = None
+    stream: str | None = None
+    time: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """The whole line, prefixes included."""
+        return self.prefix + self.text
+
+
+class Splitter:
+    """Cut a stream of chunks into lines; the result does not depend on where the chunks were cut.
+
+    A line ends at ``\\n``. Of parts separated by ``\\r`` the last that is not empty stays, as on a terminal. Memory is
+    bounded by the chunk plus `LINE_LIMIT_BYTES`.
+
+    Args:
+        offset: position in the file of the first byte that will be fed.
+        skip_first: drop the first line, of which only the end will be seen.
+    """
+
+    def __init__(self, offset: int = 0, *, skip_first: bool = False) -> None:
+        self._start = offset  # of the unfinished line
+        self._end = offset  # of what was fed
+        self._carry = b""  # the unfinished line, settled
+        self._skip = skip_first
+
+    def feed(self, chunk: bytes, gate: Gate | None = None) -> list[tuple[int, bytes]]:
+        """Return the lines that ``chunk`` completes, as (offset in the file, bytes); none if ``gate`` refuses them."""
+        first_end = chunk.find(b"\n")
+        chunk_start, self._end = self._end, self._end + len(chunk)
+        if first_end < 0:
+            self._carry = _settle(self._carry + chunk, keep_open=True)
+            return []
+        last_end = chunk.rfind(b"\n")
+        block = self._carry + chunk[:last_end]
+        start, self._start = self._start, chunk_start + last_end + 1
+        self._carry = _settle(chunk[last_end + 1 :], keep_open=True)
+        skip, self._skip = self._skip, False
+        if gate is not None and not gate(block):
+            return []
+        pieces = block.split(b"\n")
+        if b"\r" in block or len(block) > LINE_LIMIT_BYTES:
+            settled = [_settle(piece) for piece in pieces]
+        else:
+            settled = pieces
+        lines = [(start, settled[0])]
+        # The carried part may have been shortened, so the second line's offset is counted from the chunk.
+        position = chunk_start + first_end + 1
+        for piece, text in zip(pieces[1:], settled[1:], strict=True):
+            lines.append((position, text))
+            position += len(piece) + 1
+        return lines[1:] if skip else lines
+
+    def finish(self) -> list[tuple[int, bytes]]:
+        """Return the line that no newline ended, if there is one, and start anew after it."""
+        start, carry, skip = self._start, self._carry, self._skip
+        self._start, self._carry, self._skip = self._end, b"", False
+        return [(start, _settle(carry))] if carry and not skip else []
+
+
+def _settle(data: bytes, *, keep_open: bool = False) -> bytes:
+    """Return the part of a line that is seen in the end; with ``keep_open`` more of the line may still be appended."""
+    if b"\r" in data:
+        stripped = data.rstrip(b"\r")
+        ended = len(stripped) < len(data)
+        data = stripped[stripped.rfind(b"\r") + 1 :][:LINE_LIMIT_BYTES]
+        if keep_open and ended:
+            return data + b"\r"  # what follows begins a new part
+    return data[:LINE_LIMIT_BYTES]
+
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+
+
+def clean(data: bytes) -> str:
+    """Return one line's bytes as text that is safe to print: no colour codes, no control characters but tabs.
+
+    Bytes that are not UTF-8 become U+FFFD.
+    """
+    text = data.decode("utf-8", errors="replace")
+    if text.isprintable():
+        return text
+    return _CONTROL.sub("", _ANSI.sub("", text))
+
+
+_PREFIX = re.compile(
+    r"""
+    \[(?:[^\s@\[\]]{1,255}@)?\d+,(?P<mpi_rank>\d+)\](?:\[[^\]\s]{1,255}\])?<(?P<stream>stdout|stderr|stddiag)>:[ ]?
+    |\[(?P<role>[A-Za-z_][A-Za-z_-]{0,63})(?P<role_rank>\d{1,7})\]:[ ]?
+    |[ ]{0,6}(?P<srun_rank>\d{1,7}):[ ]
+    |[ ]?\[?(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)\]?:?[ ]
+    |(?P<nccl_host>[A-Za-z0-9][\w.-]{0,252}):(?P<pid>\d{1,10}):\d{1,10}[ ](?:\[\d+\][ ])?(?=[^ ]*[ ]?NCCL[ ])
+    |(?P<host>[A-Za-z0-9][A-Za-z0-9.-]{0,252}):[ ]
+    """,
+    re.VERBOSE,
+)
+_HOST_LIKE = re.compile(r"[A-Za-z][A-Za-z0-9-]*\d(?:\.[A-Za-z0-9.-]+)?|\d{1,3}(?:\.\d{1,3}){3}")
+_NO_HOSTS = re.compile(
+    r"(?:rank|step|epoch|iter|iteration|layer|stage|gpu|cuda|worker|group|batch|device|dev|sha|md|utf|fp|bf|int|uint|"
+    r"float|base|python|test|case|part|shard|level|phase|round|trial|run|task|job|node-?rank|loss|error|channel|ring|"
+    r"tree|line|row|col|column|top|acc|f)-?\d+",
+    re.IGNORECASE,
+)
+_PREFIXES_AT_MOST = 4
+
+
+class LineParser:
+    """Turn the bytes of lines of one file into `Line` objects.
+
+    Args:
+        source: path to report.
+        rank: rank whose own file this is; then ``3: `` at a line's start is text, not a rank.
+        hosts: names known to be hosts, shared between files; NCCL's prefixes add to it. A name that is not known
+            counts as one only if it looks like one (``node01``, ``gpu-3.cluster``, ``10.0.0.1``), since ``Error: ``
+            and the like look the same.
+    """
+
+    def __init__(self, source: str, *, rank: int | None = None, hosts: set[str] | None = None) -> None:
+        self._source = source
+        self._rank = rank
+        self._hosts = set() if hosts is None else hosts
+
+    def parse(self, offset: int, data: bytes) -> Line:
+        """Return the line that starts at byte ``offset`` of the file."""
+        text = clean(data)
+        host: str | None = None
+        rank, local_rank, pid = self._rank, None, None
+        stream: str | None = None
+        time: str | None = None
+        position = 0
+        for _ in range(_PREFIXES_AT_MOST):
+            match = _PREFIX.match(text, position)
+            if match is None:
+                break
+            kind = match.lastgroup
+            if kind == "stream":
+                rank, stream = int(match["mpi_rank"]), match["stream"]
+            elif kind == "role_rank":
+                if match["role"] == "rank":
+                    rank = int(match["role_rank"])
+                else:
+                    local_rank = int(match["role_rank"])
+            elif kind == "srun_rank":
+                if self._rank is not None:
+                    break
+                rank = int(match["srun_rank"])
+            elif kind == "time":
+                time = match["time"]
+            elif kind == "pid":
+                host, pid = match["nccl_host"], int(match["pid"])
+                self._hosts.add(host)
+            elif host is None and self._is_host(match["host"]):
+                host = match["host"]
+            else:
+                break
+            position = match.end()
+        return Line(
+            text=text[position:],
+            prefix=text[:position],
+            source=self._source,
+            offset=offset,
+            host=host,
+            rank=rank,
+            local_rank=local_rank,
+            pid=pid,
+            stream=stream,
+            time=time,
+        )
+
+    def _is_host(self, name: str) -> bool:
+        if name in self._hosts:
+            return True
+        return _HOST_LIKE.fullmatch(name) is not None and _NO_HOSTS.fullmatch(name) is None

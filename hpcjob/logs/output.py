@@ -1,0 +1,64 @@
+"""Where views write: plain text, colours on a terminal, or one JSON object a line."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TextIO
+
+from hpcjob.logs.events import Event, to_json
+
+_STYLES = {"cause": "bold red", "warning": "yellow", "follower": "dim", "header": "bold", "validation": "cyan"}
+_HEADER_ROWS_LEFT = 4
+
+
+class Output:
+    """Text lines, or events as JSON.
+
+    Args:
+        stream: where to write.
+        json: write events only, one a line.
+    """
+
+    def __init__(self, stream: TextIO, *, json: bool = False) -> None:
+        self.json = json
+        self._stream = stream
+        self.terminal = stream.isatty() and not json
+
+    @property
+    def rows_between_headers(self) -> int | None:
+        """How many rows fit on the screen under one header; None where the header stands once."""
+        return max(5, shutil.get_terminal_size().lines - _HEADER_ROWS_LEFT) if self.terminal else None
+
+    def text(self, text: str, style: str = "") -> None:
+        """Write a line; ``style`` is a role, or empty."""
+        self._stream.write(text + "\n")
+
+    def event(self, event: Event) -> None:
+        """Write an event as JSON."""
+        self._stream.write(to_json(event).decode() + "\n")
+
+    def flush(self) -> None:
+        """Let all be seen."""
+        self._stream.flush()
+
+
+class TerminalOutput(Output):
+    """Text in colours, by rich, which also heeds NO_COLOR and dumb terminals."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+
+        super().__init__(stream)
+        self._console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+    def text(self, text: str, style: str = "") -> None:
+        """Write a line; ``style`` is a role, or empty."""
+        if style in _STYLES:
+            self._console.print(text, style=_STYLES[style])
+        else:
+            super().text(text)
+
+
+def open_output(stream: TextIO, *, json: bool) -> Output:
+    """Return the output that fits the stream."""
+    return TerminalOutput(stream) if stream.isatty() and not json else Output(stream, json=json)

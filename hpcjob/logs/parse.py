@@ -1,0 +1,174 @@
+"""From a line to events of training: iterations, validation, checkpoints.
+
+Shapes (sources: GPT-NeoX ``megatron/logging.py``, ``megatron/training.py``, ``megatron/checkpointing.py``; DeepSpeed
+``runtime/pipe/engine.py``):
+
+* the training line of GPT-NeoX and neoxlite, `` samples/sec: 27.345 | iteration 100/ 320000 | ... |``. It is read as a
+  table of ``key: value`` between bars, so fields that come and go, and the line of the Megatron family, need no
+  pattern of their own;
+* ``steps: 10 loss: 0.1234 iter time (s): 0.123 samples/sec: 12.345`` of DeepSpeed's pipeline engine;
+* `` validation results at iteration 1000 | lm_loss value: ... | lm_loss_ppl value: ... |``;
+* checkpoints saved and loaded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from hpcjob.logs.events import Checkpoint, Event, Iteration, Origin, Validation
+from hpcjob.logs.lines import Line
+
+_NEEDLES = ("iteration", "steps: ", "validation ", "heckpoint")
+_NEEDLES_BYTES = tuple(needle.encode() for needle in _NEEDLES)
+
+
+def gate(block: bytes) -> bool:
+    """Whether a block of lines can hold an event of training; see `hpcjob.logs.lines.Gate`."""
+    return any(needle in block for needle in _NEEDLES_BYTES)
+
+
+def parse(line: Line) -> list[Event]:
+    """Return the events of training that ``line`` tells, usually none or one."""
+    text = line.text
+    if not any(needle in text for needle in _NEEDLES):
+        return []
+    for reader in (_training_line, _steps_line, _validation, _checkpoint):
+        event = reader(text, line)
+        if event is not None:
+            return [event]
+    return []
+
+
+_NUMBER = re.compile(r"\s{0,16}([-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf))\s{0,4}([KMGTPEZ]?)FLOPS|"
+                     r"\s{0,16}([-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf))", re.IGNORECASE)  # fmt: skip
+_UNIT_TFLOPS = {"": 1e-12, "K": 1e-9, "M": 1e-6, "G": 1e-3, "T": 1.0, "P": 1e3, "E": 1e6, "Z": 1e9}
+
+
+def _number(text: str) -> float | None:
+    """Read the number that a text begins with; FLOPS with their unit become TFLOPS."""
+    match = _NUMBER.match(text)
+    if match is None:
+        return None
+    if match[1] is not None:
+        return float(match[1]) * _UNIT_TFLOPS[match[2].upper()]
+    return float(match[3])
+
+
+def _count(text: str) -> int | None:
+    value = _number(text)
+    return int(value) if value is not None and value.is_integer() else None
+
+
+_Reader = Callable[[str], float | int | None]
+# Key of the log line -> field of `Iteration` and how to read it. Megatron's names differ from GPT-NeoX's in a few.
+_FIELDS: dict[str, tuple[str, _Reader]] = {
+    "samples/sec": ("samples_per_s", _number),
+    "samples per second": ("samples_per_s", _number),
+    "elapsed time per iteration (ms)": ("iteration_time_ms", _number),
+    "learning rate": ("lr", _number),
+    "approx flops per GPU": ("tflops", _number),
+    "throughput per GPU (TFLOP/s/GPU)": ("tflops", _number),
+    "TFLOPs": ("tflops", _number),
+    "MFU": ("mfu_percent", _number),
+    "HFU": ("hfu_percent", _number),
+    "lm_loss": ("loss", _number),
+    "lm loss": ("loss", _number),
+    "loss scale": ("loss_scale", _number),
+    "grad norm": ("grad_norm", _number),
+    "global batch size": ("global_batch", _count),
+    "number of skipped iterations": ("skipped", _count),
+    "number of nan iterations": ("nan", _count),
+}
+# A line that was cut, or one of another program with the same word, lacks these.
+_TRAINING_FIELDS = {"iteration_time_ms", "loss", "lr"}
+_PROGRESS = re.compile(r"\biteration +(\d{1,18})/ *(\d{1,18}) *\|")
+
+
+def _training_line(text: str, line: Line) -> Event | None:
+    progress = _PROGRESS.search(text)
+    if progress is None:
+        return None
+    fields: dict[str, Any] = {}
+    # What stands before the counter is only the rate; another process's output may be glued to its front.
+    before = text.rfind("samples/sec:", 0, progress.start())
+    if before >= 0:
+        fields["samples_per_s"] = _number(text[before + len("samples/sec:") :])
+    for part in text[progress.end() :].split("|"):
+        key, _, value = part.rpartition(":")
+        known = _FIELDS.get(key.strip())
+        if known is not None and known[0] not in fields:
+            fields[known[0]] = known[1](value)
+    if not _TRAINING_FIELDS.intersection(fields):
+        return None
+    return Iteration(
+        **Origin.of(line).fields(),  # type: ignore[arg-type]
+        shape="neox",
+        iteration=int(progress[1]),
+        train_iters=int(progress[2]),
+        **fields,
+    )
+
+
+_STEPS = re.compile(r"\bsteps: (\d{1,18}) loss: (\S+) iter time \(s\): (\S+) samples/sec: (\S+)")
+
+
+def _steps_line(text: str, line: Line) -> Event | None:
+    match = _STEPS.search(text)
+    if match is None:
+        return None
+    seconds = _number(match[3])
+    return Iteration(
+        **Origin.of(line).fields(),  # type: ignore[arg-type]
+        shape="deepspeed",
+        iteration=int(match[1]),
+        loss=_number(match[2]),
+        iteration_time_ms=None if seconds is None else round(seconds * 1000, 6),
+        samples_per_s=_number(match[4]),
+    )
+
+
+_VALIDATION = re.compile(r"\bvalidation (?:results|loss) at ([^|]{1,200}?) \| lm[_ ]loss value: (\S+)")
+_PERPLEXITY = re.compile(r"\blm[_ ]loss[_ ](?:ppl|PPL)(?: value)?: (\S+)")
+_AT_ITERATION = re.compile(r"iteration (\d{1,18})\b")
+
+
+def _validation(text: str, line: Line) -> Event | None:
+    match = _VALIDATION.search(text)
+    loss = None if match is None else _number(match[2])
+    if match is None or loss is None:
+        return None
+    iteration = _AT_ITERATION.match(match[1])
+    perplexity = _PERPLEXITY.search(text)
+    return Validation(
+        **Origin.of(line).fields(),  # type: ignore[arg-type]
+        at=match[1],
+        iteration=None if iteration is None else int(iteration[1]),
+        loss=loss,
+        perplexity=None if perplexity is None else _number(perplexity[1]),
+    )
+
+
+_SAVED = re.compile(r"successfully saved checkpoint at iteration +(\d{1,18})(?: to (\S.*))?")
+_COMMITTED = re.compile(r"\[Torch\] Checkpoint (?:global_step(\d{1,18})|(\S+)) is ready now!")
+_STARTED_FROM = re.compile(r"Loading checkpoint and starting from iteration (\d{1,18})")
+_LOADED = re.compile(r"successfully loaded(?: checkpoint from)? (\S.*?)(?: (?:\[[^\]]*\] )?at iteration +(\d{1,18}))?$")
+
+
+def _checkpoint(text: str, line: Line) -> Event | None:
+    action, path, iteration = "saved", None, None
+    if match := _SAVED.search(text) or _COMMITTED.search(text):
+        iteration, path = match[1], match[2]
+    elif match := _STARTED_FROM.search(text):
+        action, iteration = "loaded", match[1]
+    elif match := _LOADED.search(text):
+        action, path, iteration = "loaded", match[1], match[2]
+    else:
+        return None
+    return Checkpoint(
+        **Origin.of(line).fields(),  # type: ignore[arg-type]
+        action=action,
+        path=None if path is None else path.strip(),
+        iteration=None if iteration is None else int(iteration),
+    )

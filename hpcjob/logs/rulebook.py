@@ -1,0 +1,134 @@
+"""Rules as data: what a known line means and what to do about it.
+
+A rule in ``hpcjob/logs/rules/*.yml``::
+
+    - id: nccl-socket-refused                  # unique
+      topic: network                           # what it is about
+      role: cause                              # info, warning, cause, or follower (of an error elsewhere)
+      literal: "failed : Connection refused"   # plain text of the line, looked for first; a list means any of them
+      pattern: 'Connect to (?P<peer>\\S+) failed : Connection refused'   # left out: the literal alone decides
+      say: "{peer} does not listen"            # may use the pattern's named groups
+      fix: "..."                               # left out if nothing is to be done
+      source: "NCCL src/misc/socket.cc, v2.14.3-1 to v2.26.6-1"
+      match: ["..."]                           # lines that the rule must match, without prefixes; tests try them all
+      reject: ["..."]                          # lines that it must not match
+
+The first rule that fits a line wins, in the order of the file. Patterns are searched in at most `TEXT_LIMIT`
+characters and may not repeat a repetition, so that no line can make matching slow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import yaml
+
+from hpcjob.errors import InputError
+from hpcjob.logs.events import Finding, Origin
+from hpcjob.logs.lines import Line
+
+RULES = Path(__file__).parent / "rules"
+TEXT_LIMIT = 4096
+_NESTED = re.compile(r"[*+}]\)[*+{]")
+
+
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """One rule; the fields are described in the module."""
+
+    id: str
+    topic: str
+    role: Literal["info", "warning", "cause", "follower"]
+    literal: str | list[str]
+    say: str
+    source: str
+    match: list[str]
+    pattern: str | None = None
+    fix: str | None = None
+    reject: list[str] = []
+
+    def __post_init__(self) -> None:
+        if not self.literals or not all(self.literals):
+            raise ValueError(f"rule {self.id}: literal is empty")
+        if _NESTED.search(self.pattern or ""):
+            raise ValueError(f"rule {self.id}: the pattern repeats a repetition")
+        try:
+            groups = set(self.regex.groupindex) if self.regex else set()
+            self.say.format_map(dict.fromkeys(groups, ""))
+        except re.error as error:
+            raise ValueError(f"rule {self.id}: {error}") from error
+        except (KeyError, IndexError) as error:
+            raise ValueError(
+                f"rule {self.id}: say uses {{{error.args[0]}}}, which the pattern does not name"
+            ) from error
+
+    @property
+    def literals(self) -> list[str]:
+        """The literal texts, of which a line has one at least."""
+        return [self.literal] if isinstance(self.literal, str) else self.literal
+
+    @cached_property
+    def regex(self) -> re.Pattern[str] | None:
+        """The compiled pattern."""
+        return None if self.pattern is None else re.compile(self.pattern)
+
+    def fields(self, text: str) -> dict[str, str] | None:
+        """Return what the pattern takes from ``text``, or None if the rule does not fit."""
+        if not any(literal in text for literal in self.literals):
+            return None
+        if self.regex is None:
+            return {}
+        match = self.regex.search(text[:TEXT_LIMIT])
+        return None if match is None else {name: value or "" for name, value in match.groupdict().items()}
+
+
+class Rulebook:
+    """Rules in their order."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.rules = list(rules)
+        self._needles = tuple({literal.encode() for rule in self.rules for literal in rule.literals})
+
+    def gate(self, block: bytes) -> bool:
+        """Whether a block of lines has any rule's literal."""
+        return any(needle in block for needle in self._needles)
+
+    def find(self, line: Line) -> Finding | None:
+        """Return what the first rule that fits says of the line."""
+        for rule in self.rules:
+            fields = rule.fields(line.text)
+            if fields is not None:
+                return Finding(
+                    **Origin.of(line).fields(),  # type: ignore[arg-type]
+                    rule=rule.id,
+                    topic=rule.topic,
+                    role=rule.role,
+                    say=rule.say.format_map(fields),
+                    fix=rule.fix,
+                    text=line.text[:TEXT_LIMIT],
+                    fields=fields,
+                )
+        return None
+
+
+@lru_cache
+def load(*names: str) -> Rulebook:
+    """Read rule files by name (``nccl`` is ``rules/nccl.yml``), as one book in this order."""
+    return Rulebook(rule for name in names for rule in read(RULES / f"{name}.yml"))
+
+
+def read(path: Path) -> list[Rule]:
+    """Read the rules of a file.
+
+    Raises:
+        InputError: the file is no YAML, or a rule lacks a key, has an unknown one or a bad pattern.
+    """
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return msgspec.convert(yaml.load(path.read_bytes(), Loader=loader), list[Rule])  # noqa: S506 - a safe loader
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise InputError(f"{path}: {error}", hint="CONTRIBUTING.md shows a rule.") from error

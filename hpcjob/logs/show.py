@@ -1,0 +1,80 @@
+"""Drive a view: what is there now, then what comes."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from hpcjob.logs.follow import POLL_S, Follower, pauses
+from hpcjob.logs.lines import Line
+from hpcjob.logs.output import Output
+from hpcjob.logs.views import View
+
+T = TypeVar("T")
+_TICK_S = 1.0
+
+
+def show_files(
+    follower: Follower,
+    view: View[T],
+    output: Output,
+    *,
+    count: int | None,
+    ended: Callable[[], bool] | None = None,
+    poll_s: float = POLL_S,
+) -> None:
+    """Show the last ``count`` items of each file (None: all); with ``ended``, what is appended until it says so too."""
+    waits = pauses(poll_s)
+    with contextlib.closing(follower):
+        final = ended is None or ended()
+        if count is None:
+            _accept(view, follower.poll())
+            if final:
+                _accept(view, follower.finish())
+        else:
+            for item in follower.last(count, view.pick, final=final):
+                view.accept(item)
+        while not final:
+            view.tick(final=False)
+            output.flush()
+            time.sleep(next(waits))
+            final = ended is None or ended()  # before reading: what was written until now is read below
+            if _accept(view, follower.poll()):
+                waits = pauses(poll_s)
+            if final:
+                _accept(view, follower.finish())
+        view.tick(final=True)
+        output.flush()
+
+
+def show_stream(lines: Iterable[Line], view: View[T], output: Output, *, count: int | None, follow: bool) -> None:
+    """Show a pipe: its last ``count`` items at its end, or with ``follow`` each as it comes."""
+    if follow or count is None:
+        ticked = time.monotonic()
+        for line in lines:
+            _accept(view, (line,))
+            if follow and time.monotonic() - ticked >= _TICK_S:
+                view.tick(final=False)
+                ticked = time.monotonic()
+            if follow:
+                output.flush()
+    else:
+        kept: deque[T] = deque(maxlen=count)
+        for line in lines:
+            kept.extend(view.pick(line))
+        for item in kept:
+            view.accept(item)
+    view.tick(final=True)
+    output.flush()
+
+
+def _accept(view: View[T], lines: Iterable[Line]) -> bool:
+    came = False
+    for line in lines:
+        came = True
+        for item in view.pick(line):
+            view.accept(item)
+    return came

@@ -1,0 +1,122 @@
+"""Which files hold a job's log, and which of them a view reads.
+
+Names in a job directory: ``ID_job.out`` is the script's own log with the lines of rank 0, ``ID_<rank>_log.out`` each
+rank's output (submitit's naming), ``ID_sched.out`` the scheduler's own output, ``nccl.<host>.<pid>.log`` what NCCL
+wrote.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+_NAMES = re.compile(
+    r"(?P<job>.+)_job\.out|(?P<scheduler>.+)_sched\.out|(?P<rank_job>.+?)_(?P<rank>\d+)_log\.(?:out|err)|(?P<nccl>nccl\..+\.log)"
+)
+# What a folder may hold beside our own names; GPT-NeoX's log_dir writes the last two.
+_OTHERS = (".log", ".out", ".err", "_stdout.txt", "_stderr.txt")
+# The first "rank" in a file of NCCL is that of the communicator of all ranks.
+_NCCL_RANK = re.compile(rb" rank (\d{1,7}) n[rR]anks \d")
+_NCCL_HEAD_BYTES = 256 * 1024
+
+
+class Kind(enum.Enum):
+    """What a log file holds."""
+
+    JOB = "job"
+    RANK = "rank"
+    SCHEDULER = "scheduler"
+    NCCL = "nccl"
+    OTHER = "other"
+
+
+class Source(msgspec.Struct, frozen=True):
+    """One log file; it need not exist yet.
+
+    Attributes:
+        rank: the rank whose output the file holds alone, if it is such a file.
+    """
+
+    path: Path
+    kind: Kind = Kind.OTHER
+    rank: int | None = None
+
+
+Provider = Callable[[], Iterable[Source]]
+"""Names the files of now; asked again while following, since rank files appear as ranks start."""
+
+
+def listed(paths: Iterable[Source | Path]) -> Provider:
+    """Provide exactly these files."""
+    sources = [path if isinstance(path, Source) else classify(path) for path in paths]
+    return lambda: sources
+
+
+def classify(path: Path) -> Source:
+    """Tell a file's kind from its name."""
+    match = _NAMES.fullmatch(path.name)
+    if match is None:
+        return Source(path)
+    if match["rank"] is not None:
+        return Source(path, Kind.RANK, int(match["rank"]))
+    if match["job"] is not None:
+        return Source(path, Kind.JOB)
+    return Source(path, Kind.SCHEDULER if match["scheduler"] is not None else Kind.NCCL)
+
+
+class JobFiles:
+    """The log files of a directory, by view; ``job_id`` leaves out the files of other jobs that share the directory."""
+
+    def __init__(self, directory: Path, job_id: str | None = None) -> None:
+        self.directory = directory
+        self.job_id = job_id
+
+    def all(self) -> list[Source]:
+        """List what is there now: job log, scheduler's output, ranks in order, NCCL's files, others."""
+        try:
+            paths = [path for path in self.directory.iterdir() if path.name.endswith(_OTHERS)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        sources = [classify(path) for path in paths if self._mine(path.name)]
+        order = list(Kind)
+        order.insert(1, order.pop(order.index(Kind.SCHEDULER)))
+        return sorted(sources, key=lambda source: (order.index(source.kind), source.rank or 0, source.path.name))
+
+    def _mine(self, name: str) -> bool:
+        return self.job_id is None or name.startswith((f"{self.job_id}_", "nccl."))
+
+    def main(self) -> list[Source]:
+        """The job log and the scheduler's output; without a job log rank 0's file, else the other files."""
+        sources = self.all()
+        told = [source for source in sources if source.kind is Kind.SCHEDULER]
+        for wanted in (
+            lambda source: source.kind is Kind.JOB,
+            lambda source: source.rank == 0,
+            lambda source: source.kind is Kind.OTHER,
+        ):
+            chosen = [source for source in sources if wanted(source)]
+            if chosen:
+                return chosen + told
+        return told
+
+    def of_rank(self, rank: int, *, nccl: bool = False) -> list[Source]:
+        """The files of one rank; with ``nccl`` also what NCCL wrote for it, once that file tells its rank."""
+        sources = self.all()
+        own = [source for source in sources if source.rank == rank]
+        if nccl:
+            theirs = [source.path for source in sources if source.kind is Kind.NCCL]
+            own += [Source(path, Kind.NCCL, rank) for path in theirs if _nccl_rank(path) == rank]
+        return own
+
+
+def _nccl_rank(path: Path) -> int | None:
+    try:
+        with path.open("rb") as file:
+            match = _NCCL_RANK.search(file.read(_NCCL_HEAD_BYTES))
+    except OSError:
+        return None
+    return None if match is None else int(match[1])

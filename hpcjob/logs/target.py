@@ -1,0 +1,126 @@
+"""What the words after ``hpcjob tail`` mean: files, a directory, standard input, or a job by id or name."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from hpcjob.errors import InputError, UnknownJobError
+from hpcjob.logs.sources import JobFiles, Provider, Source, listed
+
+STANDARD_INPUT = "-"
+_ASK_EVERY_S = 5.0
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What to read.
+
+    Attributes:
+        paths: files, if files were named.
+        directory: the job's or the named directory, if one was named.
+        ended: whether nothing will be written any more; asked while following.
+    """
+
+    paths: tuple[Path, ...] = ()
+    directory: Path | None = None
+    job_id: str | None = None
+    ended: Callable[[], bool] = lambda: False
+
+    @property
+    def metrics(self) -> Path | None:
+        """The trainer's file of exact values."""
+        return None if self.directory is None else self.directory / "metrics.jsonl"
+
+    def provider(self, view: str, rank: int | None) -> Provider:
+        """Return what names the files of a view (``lines``, ``loss``, ``nccl``, ``errors``), of one rank or of all."""
+        if self.paths or self.directory is None:
+            return listed(self.paths)
+        files = JobFiles(self.directory, self.job_id)
+        if rank is not None:
+            return lambda: files.of_rank(rank, nccl=view in ("nccl", "errors"))
+        return files.main if view in ("lines", "loss") else files.all
+
+    def hosts(self) -> list[str]:
+        """Return the job's hosts, from its hostfile."""
+        if self.directory is None:
+            return []
+        try:
+            text = (self.directory / "hostfile").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return []
+        names = [line.split()[0] for line in text.splitlines() if line.strip() and not line.startswith("#")]
+        return [*names, *{name.partition(".")[0] for name in names if not name[0].isdigit()}]
+
+
+def resolve(words: Sequence[str]) -> Target:
+    """Return what is meant; a path that exists goes before a job of that name.
+
+    Raises:
+        UnknownJobError: neither a path nor a job; the hint names what is near.
+        InputError: several things that cannot be read together.
+    """
+    paths = [Path(word).expanduser() for word in words]
+    if len(words) > 1:
+        for word, path in zip(words, paths, strict=True):
+            if not path.exists() or path.is_dir():
+                raise InputError(
+                    f"{word}: no file", hint="Several at once can only be files; name one job or directory."
+                )
+        return Target(paths=tuple(paths))
+    if words and paths[0].is_dir():
+        return Target(directory=paths[0])
+    if words and paths[0].exists():
+        return Target(paths=(paths[0],))
+    return _job(words[0] if words else "latest")
+
+
+def _job(name: str) -> Target:
+    from hpcjob.tracking import find_job, job_ended
+
+    try:
+        record = find_job(name)
+    except UnknownJobError as error:
+        near = difflib.get_close_matches(name, _names_beside(name), n=3)
+        files = f"files with a name like it: {', '.join(near)}" if near else None
+        hint = "; ".join(filter(None, (files, error.hint)))
+        raise UnknownJobError(f"{error.message}, and no file {name!r} is here", hint=hint or None) from error
+    return Target(
+        paths=() if record.log is None else (Path(record.log),),
+        directory=record.jobdir,
+        job_id=record.job_id,
+        ended=_seldom(lambda: job_ended(record)),
+    )
+
+
+def _names_beside(name: str) -> Iterable[str]:
+    folder = Path(name).expanduser().parent
+    try:
+        return [os.path.join(folder, entry) if folder != Path() else entry for entry in os.listdir(folder)]  # noqa: PTH118, PTH208
+    except OSError:
+        return []
+
+
+def _seldom(ask: Callable[[], bool]) -> Callable[[], bool]:
+    """Ask at once and then every few seconds: a question may reach the scheduler."""
+    asked_at = float("-inf")
+
+    def ended() -> bool:
+        nonlocal asked_at
+        now = time.monotonic()
+        if now - asked_at < _ASK_EVERY_S:
+            return False
+        asked_at = now
+        return ask()
+
+    return ended
+
+
+def describe(sources: Iterable[Source]) -> str:
+    """Name files for a message."""
+    names = [source.path.name for source in sources]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,209 @@
+"""The views of ``hpcjob tail``: plain lines, the iteration table, and reports of NCCL and of errors.
+
+A view *picks* items from a line, which may happen several times for the same line while the end of a file is searched,
+*accepts* each item that is to be shown once and in order, and *ticks* when all that is there has been accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Generic, Protocol, TypeVar
+
+from hpcjob.logs import parse
+from hpcjob.logs.events import Event, Iteration, LogLine, Origin, Validation
+from hpcjob.logs.failures import FailureReport
+from hpcjob.logs.lines import Gate, Line
+from hpcjob.logs.metrics import Metrics, sequence_length
+from hpcjob.logs.nccl import NcclReport
+from hpcjob.logs.output import Output
+from hpcjob.logs.report import Row, Shown
+
+T = TypeVar("T")
+
+
+class View(Protocol[T]):
+    """See the module."""
+
+    gate: Gate | None
+    default_count: int | None
+    """Items of each file that are shown without ``-n``; None is all."""
+
+    def pick(self, line: Line) -> Iterable[T]:
+        """Return the items of a line."""
+
+    def accept(self, item: T) -> None:
+        """Show an item, or take it into the report."""
+
+    def tick(self, *, final: bool) -> None:
+        """All that is there has been accepted; ``final``: and nothing more will come."""
+
+
+class LinesView:
+    """The lines as they are; a heading where the file changes, as ``tail`` of several files has it."""
+
+    gate: Gate | None = None
+    default_count: int | None = 10
+
+    def __init__(self, output: Output, *, headings: bool) -> None:
+        self._output = output
+        self._headings = headings
+        self._source: str | None = None
+
+    def pick(self, line: Line) -> Iterable[Line]:
+        return (line,)
+
+    def accept(self, item: Line) -> None:
+        if self._output.json:
+            self._output.event(LogLine(**Origin.of(item).fields(), text=item.text))  # type: ignore[arg-type]
+            return
+        if self._headings and item.source != self._source:
+            first = self._source is None
+            self._source = item.source
+            self._output.text(f"{'' if first else chr(10)}==> {item.source} <==", "header")
+        self._output.text(item.shown)
+
+    def tick(self, *, final: bool) -> None:
+        pass
+
+
+class LossView:
+    """The iteration table.
+
+    DeepSpeed's pipeline engine and the trainer may both print a line for an iteration: the engine's comes first and is
+    held back until it is clear that the other does not come.
+    """
+
+    default_count: int | None = 20
+
+    def __init__(self, output: Output, metrics: Metrics) -> None:
+        from hpcjob.logs.table import IterationTable
+
+        self._output = output
+        self._metrics = metrics
+        self._table = IterationTable(tokens=False)
+        self._held: Iteration | None = None
+        self._rows_since_header: int | None = None
+        self.gate: Gate | None = _loss_gate
+
+    def pick(self, line: Line) -> Iterable[Event]:
+        if self._metrics.sequence_length is None and "seq_length ." in line.text:
+            self._metrics.sequence_length = sequence_length(line.text)
+        return parse.parse(line)
+
+    def accept(self, item: Event) -> None:
+        if isinstance(item, Iteration):
+            held, self._held = self._held, None
+            if held is not None and held.iteration != item.iteration:
+                self._show(held)
+            if item.shape == "deepspeed":
+                self._held = item
+                return
+        else:
+            self._release()
+        self._show(item)
+
+    def tick(self, *, final: bool) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        if self._held is not None:
+            held, self._held = self._held, None
+            self._show(held)
+
+    def _show(self, event: Event) -> None:
+        if isinstance(event, Iteration):
+            self._metrics.poll()
+            event = self._metrics.fill(event)
+        if self._output.json:
+            self._output.event(event)
+            return
+        self._header(event)
+        self._output.text(self._table.row(event), _style(event))
+        self._rows_since_header = (self._rows_since_header or 0) + 1
+
+    def _header(self, event: Event) -> None:
+        tokens = self._table.tokens or (isinstance(event, Iteration) and event.tokens_per_s is not None)
+        every = self._output.rows_between_headers
+        due = self._rows_since_header is None or (every is not None and self._rows_since_header >= every)
+        wider = self._table.fit(event)
+        if due or wider or tokens != self._table.tokens:
+            self._table.tokens = tokens
+            self._output.text(self._table.header(), "header")
+            self._rows_since_header = 0
+
+
+def _loss_gate(block: bytes) -> bool:
+    return parse.gate(block) or b"seq_length ." in block
+
+
+def _style(event: Event) -> str:
+    if isinstance(event, Validation):
+        return "validation"
+    if isinstance(event, Iteration):
+        return "cause" if not event.finite else "warning" if event.skipped else ""
+    return ""
+
+
+class ReportView:
+    """A report that is shown when all there is has been read, and while following whatever changes in it."""
+
+    default_count: int | None = None
+
+    def __init__(self, output: Output, report: NcclReport | FailureReport, nothing: str) -> None:
+        self._output = output
+        self._report = report
+        self._shown = Shown()
+        self._nothing = nothing
+        self._any = False
+        self.gate: Gate | None = report.gate
+
+    def pick(self, line: Line) -> Iterable[Line]:
+        return (line,)
+
+    def accept(self, item: Line) -> None:
+        self._write(self._report.read(item))
+
+    def tick(self, *, final: bool) -> None:
+        if final and isinstance(self._report, FailureReport):
+            self._write(self._report.finish())
+        if self._output.json:
+            return
+        for row, again in self._shown.changed(self._report.rows()):
+            self._any = True
+            self._row(row, again=again)
+        if final and not self._any:
+            self._output.text(self._nothing)
+
+    def _write(self, events: Iterable[Event]) -> None:
+        if self._output.json:
+            for event in events:
+                self._output.event(event)
+
+    def _row(self, row: Row, *, again: bool) -> None:
+        mark = "!" if row.role in ("warning", "cause") else " "
+        self._output.text(f"{mark} {row.topic:<12} {row.text}", row.role)
+        if again:
+            return
+        for detail in row.details:
+            self._output.text(" " * 15 + detail)
+        if row.fix is not None:
+            self._output.text(" " * 15 + "-> " + row.fix)
+
+
+class RankView(Generic[T]):
+    """Another view, of one rank's lines only."""
+
+    def __init__(self, view: View[T], rank: int) -> None:
+        self._view = view
+        self._rank = rank
+        self.gate = view.gate
+        self.default_count = view.default_count
+
+    def pick(self, line: Line) -> Iterable[T]:
+        return self._view.pick(line) if line.rank == self._rank else ()
+
+    def accept(self, item: T) -> None:
+        self._view.accept(item)
+
+    def tick(self, *, final: bool) -> None:
+        self._view.tick(final=final)
