@@ -1,0 +1,102 @@
+"""``neoxlite data`` from the command line, one step after the other as the quickstart does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from neoxlite.cli import main
+from neoxlite.data.indexed import IndexedDataset
+
+
+def test_quickstart_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Collect, train a tokenizer, tokenize both parts, inspect, baselines: each works on what the one before wrote."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYON_NUM_THREADS", "1")  # restored when the test ends; the command sets its own
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    assert main(["data", "collect-python", "--output", "text", "--max-mib", "0.5"]) == 0
+    assert "text/train.jsonl: " in capsys.readouterr().out
+    tokenizer = ["--output", "t/tokenizer.json", "--vocab-size", "600"]
+    assert main(["data", "train-tokenizer", "--input", "text/train.jsonl", *tokenizer]) == 0
+    assert capsys.readouterr().out == "t/tokenizer.json: 600 tokens\n"
+    for part in ("train", "valid"):
+        options = ["--tokenizer-type", "HFTokenizer", "--vocab-file", "t/tokenizer.json", "--append-eod"]
+        where = ["--input", f"text/{part}.jsonl", "--output-prefix", part, "--workers", "2", "--log-interval", "1"]
+        assert main(["data", "tokenize", *where, *options]) == 0
+        told = capsys.readouterr()
+        assert told.out.startswith(f"{part}_text_document.bin and .idx\n")
+        assert "% done" in told.err
+        dataset = IndexedDataset(f"{part}_text_document")
+        assert dataset.verify().largest_id < 600
+        assert all(dataset[number][-1] == 0 for number in range(len(dataset)))
+    assert main(["data", "inspect", "train_text_document", "--tokenizer", "t/tokenizer.json", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    first = json.loads((tmp_path / "text" / "train.jsonl").read_text(encoding="utf-8").splitlines()[0])["text"]
+    assert first.startswith(report["first_text"])
+    assert (report["dtype"], report["vocab_size"], report["format"]) == ("uint16", 600, "mmap")
+    both = ["--train", "train_text_document", "--valid", "valid_text_document"]
+    assert main(["data", "baselines", *both, "--vocab-size", "600", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert 0 < result["bigram"] < result["unigram"] < 6.4  # log 600
+    assert main(["data", "baselines", *both]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in told] == ["unigram", "bigram", "fitted"]
+    assert abs(float(told[1].split()[-2]) - result["bigram"]) < 0.1  # the default vocabulary is a little smaller
+
+
+def test_inspect_for_people(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The plain report, with a note where upstream's merge lost the boundaries."""
+    assert main(["data", "inspect", str(golden / "datasets" / "u16_merged"), "--tokens", "3"]) == 0
+    told = capsys.readouterr()
+    assert "boundaries do not cover all sequences" in told.err
+    assert "tokens               9,147\n" in told.out
+    assert "longest sequence     59\n" in told.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["inspect", "無い"], 2, "neoxlite: no dataset 無い: 無い.idx does not exist\n          There is no .idx file"),
+        (["tokenize", "--input", "a.jsonl,", "--output-prefix", "x", "--tokenizer-type", "C"], 2, "has an empty part"),
+        (["tokenize", "--output-prefix", "x", "--tokenizer-type", "C"], 2, "Missing option '--input'"),
+        (
+            ["tokenize", "--input", "a.jsonl", "--output-prefix", "x", "--tokenizer-type", "SPMTokenizer"],
+            2,
+            "neoxlite: tokenizer_type SPMTokenizer is not supported yet\n          Supported: ",
+        ),
+        (
+            ["tokenize", "--input", "a.jsonl", "--output-prefix", "x", "--tokenizer-type", "CharLevelTokenizer"],
+            2,
+            "neoxlite: input a.jsonl: no such file\n",
+        ),
+        (["train-tokenizer", "--input", "a.jsonl", "--output", "t.json"], 2, "neoxlite: input a.jsonl: no such file"),
+        (["baselines", "--train", "a", "--valid", "b"], 2, "neoxlite: no dataset a: "),
+        (["collect-python", "--output", "o", "--valid-fraction", "0"], 2, "neoxlite: the valid fraction is 0"),
+    ],
+)
+def test_mistakes(
+    arguments: list[str],
+    code: int,
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every mistake is two lines on stderr, the code of refused input, and no traceback."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYON_NUM_THREADS", "1")
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    assert main(["data", *arguments]) == code
+    told = capsys.readouterr()
+    assert message in told.err
+    assert "Traceback" not in told.err
+    assert told.out == ""
+
+
+def test_wrong_tokenizer_is_noticed(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A dataset with ids outside the tokenizer's vocabulary is not decoded into nonsense."""
+    tokenizer = str(golden / "tokenized" / "own_bpe_tokenizer.json")
+    assert main(["data", "inspect", str(golden / "datasets" / "u16_rand"), "--tokenizer", tokenizer]) == 2
+    assert "token 50256 lies outside the tokenizer's vocabulary of 600" in capsys.readouterr().err
