@@ -1,0 +1,38 @@
+# `make help` lists the targets. PYTHON=python3.11 chooses the interpreter that makes .venv.
+PYTHON ?= python3
+WORKERS ?= 2
+BIN := .venv/bin
+
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo venv services lint test test-full clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+demo: ## train a small model on this machine, from nothing to generated text
+	@$(PYTHON) scripts/make_venv.py --extra train
+	$(BIN)/hpcjob submit jobs/quickstart.yml --profile local --follow
+
+venv: ## make .venv with what development and tests need
+	@$(PYTHON) scripts/make_venv.py --extra test
+
+services: ## install the real Slurm, Open MPI, pdsh, sshd and modules (root on Debian or Ubuntu)
+	@PYTHON=$(PYTHON) scripts/install_services.sh
+
+lint: venv ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: services lint ## what CI runs: lint, the fast tests, then the tests on a real Slurm
+	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -m "cluster and not full"
+
+test-full: test ## everything of `make test`, then the large counts
+	$(BIN)/python -m pytest -m full
+
+clean: ## remove the environment, caches and outputs of runs in this folder
+	rm -rf .venv build dist outputs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

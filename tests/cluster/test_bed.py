@@ -1,0 +1,152 @@
+"""The test bed itself: what the other tests of this folder stand on."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.cluster.testbed import Testbed
+from tests.cluster.testbed.bed import recorded_hosts
+from tests.cluster.testbed.hosts import namespaces_of, wait_for_end
+from tests.cluster.testbed.modules import init_script
+from tests.cluster.testbed.processes import processes_in, wait_until
+
+pytestmark = pytest.mark.cluster
+
+MPIRUN_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def state_of(bed: Testbed, job: str) -> str:
+    """State of a job in sacct's words, empty while accounting does not know it yet."""
+    words = bed.login.run("sacct", "-X", "-n", "-P", "-j", job, "--format=State").stdout.split()
+    return words[0] if words else ""
+
+
+def sbatch(bed: Testbed, script: str, *options: str) -> str:
+    """Submit a script as it is; its id."""
+    text = f"#!/bin/bash\n{script}\n"
+    output = bed.login.run("sbatch", "--parsable", "--output=/dev/null", *options, stdin=text, cwd=bed.work).stdout
+    return output.strip()
+
+
+def test_hosts_have_names_addresses_and_ssh_of_their_own(bed: Testbed) -> None:
+    """Each host reaches each other one by name through ssh, and is the one it says."""
+    for start in bed.hosts.by_name.values():
+        for target in bed.hosts.by_name:
+            name, address = start.run("ssh", target, "hostname; hostname -I").stdout.split()
+            assert name == target
+            assert f"{address} {target}\n" in (bed.folder / "hosts" / "hosts").read_text()
+
+
+def test_hosts_do_not_reach_out(bed: Testbed) -> None:
+    """No host has a route out of the test bed."""
+    for host in bed.hosts.by_name.values():
+        routes = host.run("ip", "-o", "route").stdout.splitlines()
+        assert all(route.startswith("10.77.0.0/24 ") for route in routes)
+
+
+def test_tmp_and_shm_are_each_hosts_own(bed: Testbed) -> None:
+    """A node's /tmp and /dev/shm are not seen by another, as on a cluster; the work folder is."""
+    first, second = bed.nodes
+    for folder, shared in (("/tmp", False), ("/dev/shm", False), (str(bed.work), True)):
+        first.run("touch", f"{folder}/mark")
+        assert (second.run("test", "-e", f"{folder}/mark", check=False).returncode == 0) == shared
+
+
+def test_pdsh_returns_the_largest_code(bed: Testbed) -> None:
+    """pdsh -S over ssh gives back a failure of one node."""
+    command = ["pdsh", "-S", "-R", "ssh", "-w", "node[1-2]"]
+    assert bed.login.run(*command, "true", check=False).returncode == 0
+    assert bed.login.run(*command, "[ $(hostname) = node1 ] || exit 3", check=False).returncode == 3
+
+
+def test_mpirun_starts_ranks_on_both_nodes(bed: Testbed) -> None:
+    """Open MPI starts two ranks on each of two nodes through ssh."""
+    command = ["mpirun", "-H", "node1:2,node2:2", "-np", "4", "sh", "-c", "echo $(hostname) $OMPI_COMM_WORLD_RANK"]
+    lines = bed.login.run(*command, env=MPIRUN_AS_ROOT).stdout.splitlines()
+    assert sorted(lines) == ["node1 0", "node1 1", "node2 2", "node2 3"]
+
+
+def test_srun_runs_on_both_nodes_with_gpus(bed: Testbed) -> None:
+    """srun gives each task its rank and the GPUs of its node."""
+    task = "echo $(hostname) $SLURM_PROCID $CUDA_VISIBLE_DEVICES"
+    lines = bed.login.run("srun", "-N2", "-n2", "--gpus-per-node=2", "sh", "-c", task, cwd=bed.work).stdout.splitlines()
+    assert sorted(lines) == ["node1 0 0,1", "node2 1 0,1"]
+
+
+def test_batch_jobs_end_in_their_states(bed: Testbed) -> None:
+    """The accounting tells success, failure, cancellation and time-out of real batch jobs apart."""
+    jobs = {
+        "COMPLETED": sbatch(bed, "true"),
+        "FAILED": sbatch(bed, "exit 7"),
+        "CANCELLED": sbatch(bed, "sleep 300"),
+        "TIMEOUT": sbatch(bed, "sleep 300", "--time=5"),
+    }
+    for state in ("CANCELLED", "TIMEOUT"):
+        wait_until(lambda state=state: state_of(bed, jobs[state]) == "RUNNING", 20, f"{state} does not run")
+    bed.login.run("scancel", jobs["CANCELLED"])
+    bed.login.run("scontrol", "update", f"jobid={jobs['TIMEOUT']}", "EndTime=now")
+    for state, job in jobs.items():
+        wait_until(lambda job=job, state=state: state_of(bed, job) == state, 60, f"job {job} is not {state}")
+
+
+def test_modules_load_or_fail(bed: Testbed) -> None:
+    """A stub module sets its variables and paths; a missing and a broken one fail."""
+    bed.modules.add("cuda/11.8/11.8.0", programs={"nvcc": "release 11.8\n"})
+    bed.modules.add_broken("broken", "licence server not reachable")
+
+    def load(name: str) -> subprocess.CompletedProcess[str]:
+        script = f'. {init_script()}; module use {bed.modules.files}; module load "$1" || exit 4; nvcc; echo $CUDA_HOME'
+        return bed.nodes[0].run("bash", "-c", script, "bash", name, check=False)
+
+    assert load("cuda/11.8/11.8.0").stdout == f"release 11.8\n{bed.modules.home('cuda/11.8/11.8.0')}\n"
+    assert load("cuda/99").returncode == 4
+    broken = load("broken")
+    assert broken.returncode == 4
+    assert "licence server not reachable" in broken.stderr
+
+
+def test_second_bed_without_accounting_runs_beside_the_first(bed: Testbed) -> None:
+    """Two beds with the same names and ports do not meet, and Slurm runs without a data base."""
+    job = sbatch(bed, "sleep 300")
+    with Testbed(has_accounting=False) as other:
+        assert other.login.run("squeue", "-h", "-o", "%i").stdout == ""
+        assert other.login.run("srun", "hostname", cwd=other.work).stdout == "node1\n"
+        assert other.login.run("sacct", check=False).returncode != 0
+        folder, namespaces = other.folder, namespaces_of(other.hosts.by_name.values())
+        assert processes_in(namespaces)
+    assert not processes_in(namespaces)
+    assert not folder.exists()
+    assert job in bed.login.run("squeue", "-h", "-o", "%i").stdout.split()
+    bed.login.run("scancel", job)
+
+
+def test_nothing_is_left_when_the_owner_is_killed(services: None, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """SIGKILL of the process that owns a bed ends all its hosts; the next bed removes the folder it left."""
+    base = tmp_path_factory.mktemp("beds")
+    make = "import sys; from pathlib import Path; from tests.cluster.testbed import Testbed;"
+    make += "bed = Testbed('doomed', has_accounting=False, base=Path(sys.argv[1])); bed.up(); print('up', flush=True); sys.stdin.read()"
+    owner = subprocess.Popen([sys.executable, "-c", make, base], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"up\n"
+        namespaces = namespaces_of(recorded_hosts(base / "doomed").values())
+        assert len(namespaces) == 3
+        owner.send_signal(signal.SIGKILL)
+    wait_for_end(namespaces, timeout_s=10)
+    assert (base / "doomed").exists()
+    with Testbed(has_accounting=False, base=base):
+        assert not (base / "doomed").exists()
+
+
+def test_crashed_node_is_seen_as_such(services: None) -> None:
+    """The loss of a node ends its processes at once and is a NODE_FAIL for Slurm."""
+    with Testbed() as bed:
+        job = sbatch(bed, "sleep 300", "--nodes=2", "--no-requeue")
+        wait_until(lambda: state_of(bed, job) == "RUNNING", 20, "the job does not run")
+        bed.nodes[1].crash()
+        bed.login.run("scontrol", "update", "nodename=node2", "state=down", "reason=crashed")
+        wait_until(lambda: state_of(bed, job) == "NODE_FAIL", 20, "the job did not end")

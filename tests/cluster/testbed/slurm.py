@@ -1,0 +1,131 @@
+"""Slurm on the virtual hosts: munged and slurmctld on the login host, one slurmd a node.
+
+The settings that differ from a site's are those that make things happen at once, and those without which slurmd does
+not run outside systemd (no cgroups).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from tests.cluster.testbed import accounting
+from tests.cluster.testbed.hosts import Host, Hosts
+from tests.cluster.testbed.processes import wait_until
+
+SLURM_CONF = """\
+ClusterName=testbed
+SlurmctldHost=login
+AuthType=auth/munge
+AuthInfo=cred_expire=10
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldPidFile=/run/slurmctld.pid
+SlurmdPidFile=/run/slurmd.pid
+SlurmctldLogFile={folder}/log/slurmctld.log
+SlurmdLogFile={folder}/log/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=5
+MpiDefault=none
+ReturnToService=2
+SlurmctldTimeout=10
+SlurmdTimeout=12
+MessageTimeout=10
+TCPTimeout=2
+KillWait=3
+MinJobAge=300
+InactiveLimit=0
+PropagateResourceLimits=NONE
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1,default_queue_depth=2000
+SlurmdParameters=config_overrides
+GresTypes=gpu
+{accounting}
+NodeName={nodes} CPUs={cpus} RealMemory=64000 Gres=gpu:{gpus} State=UNKNOWN
+PartitionName=debug Nodes=ALL Default=YES MaxTime=24:00:00 DefaultTime=00:10:00 State=UP
+"""
+
+WITH_ACCOUNTING = """\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=login
+AccountingStorageTRES=gres/gpu
+AccountingStoreFlags=job_comment"""
+
+WITHOUT_ACCOUNTING = "AccountingStorageType=accounting_storage/none"
+
+
+class Slurm:
+    """One Slurm cluster, with its files in ``folder``."""
+
+    def __init__(
+        self, hosts: Hosts, folder: Path, *, gpus: int = 8, cpus: int = 16, has_accounting: bool = True
+    ) -> None:
+        """``gpus`` and ``cpus`` are what each node claims to have."""
+        self.hosts = hosts
+        self.folder = folder
+        self.gpus = gpus
+        self.cpus = cpus
+        self.has_accounting = has_accounting
+
+    def up(self) -> None:
+        """Start every daemon; returns when all nodes are idle."""
+        self._write_configuration()
+        for host in self.hosts.by_name.values():
+            mounts = f"mount --bind {self.folder}/etc /etc/slurm && mount --bind {self.folder}/munge /run/munge"
+            host.run("sh", "-c", f"mkdir -p /etc/slurm && {mounts}")
+        login = self.hosts.login
+        munge = [f"--key-file={self.folder}/munge.key", f"--log-file={self.folder}/log/munged.log"]
+        login.run(
+            "munged", "--force", "--num-threads=4", "--pid-file=/run/munged.pid", "--seed-file=/run/munge.seed", *munge
+        )
+        if self.has_accounting:
+            accounting.start(login, self.folder)
+        login.run("slurmctld")
+        for node in self.hosts.nodes:
+            self.start_slurmd(node)
+        wait_until(self.idle, 30, f"the nodes do not become idle: see {self.folder}/log")
+
+    def start_slurmd(self, node: Host) -> None:
+        """Start the daemon of one node."""
+        node.run("slurmd", "-N", node.name)
+
+    def idle(self) -> bool:
+        """Whether every node is idle and answers."""
+        states = self.hosts.login.run("sinfo", "-h", "-N", "-o", "%T", check=False).stdout.split()
+        return states == ["idle"] * len(self.hosts.nodes)
+
+    def _write_configuration(self) -> None:
+        etc = self.folder / "etc"
+        for name in ("etc", "log", "spool", "state", "dev", "munge"):
+            (self.folder / name).mkdir(parents=True)
+        (self.folder / "munge").chmod(0o755)
+        for node in self.hosts.nodes:
+            (self.folder / "spool" / node.name).mkdir()
+        key = self.folder / "munge.key"
+        key.touch(mode=0o600)
+        key.write_bytes(os.urandom(128))
+        nodes = f"node[1-{len(self.hosts.nodes)}]"
+        (etc / "slurm.conf").write_text(
+            SLURM_CONF.format(
+                folder=self.folder,
+                nodes=nodes,
+                cpus=self.cpus,
+                gpus=self.gpus,
+                accounting=WITH_ACCOUNTING if self.has_accounting else WITHOUT_ACCOUNTING,
+            )
+        )
+        (etc / "plugstack.conf").touch()
+        # A GPU of gres.conf must name a character device, else its count is 0: clones of the null device.
+        for number in range(self.gpus):
+            os.mknod(self.folder / "dev" / f"gpu{number}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        files = f"{self.folder}/dev/gpu[0-{self.gpus - 1}]"
+        (etc / "gres.conf").write_text(f"NodeName={nodes} Name=gpu File={files}\n" if self.gpus else "")
+        if self.has_accounting:
+            accounting.write_configuration(self.folder, etc)
