@@ -18,11 +18,26 @@ pytestmark = pytest.mark.cluster
 
 MPIRUN_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
+OWNER = """
+import sys
+from pathlib import Path
+from tests.cluster.testbed import Testbed
+bed = Testbed("doomed", has_accounting=False, base=Path(sys.argv[1]))
+bed.up()
+print("up", flush=True)
+sys.stdin.read()
+"""
+
 
 def state_of(bed: Testbed, job: str) -> str:
     """State of a job in sacct's words, empty while accounting does not know it yet."""
     words = bed.login.run("sacct", "-X", "-n", "-P", "-j", job, "--format=State").stdout.split()
     return words[0] if words else ""
+
+
+def wait_for_state(bed: Testbed, job: str, state: str, timeout_s: float = 60) -> None:
+    """Wait until the accounting says ``state``."""
+    wait_until(lambda: state_of(bed, job) == state, timeout_s, f"job {job} is not {state}")
 
 
 def sbatch(bed: Testbed, script: str, *options: str) -> str:
@@ -86,11 +101,11 @@ def test_batch_jobs_end_in_their_states(bed: Testbed) -> None:
         "TIMEOUT": sbatch(bed, "sleep 300", "--time=5"),
     }
     for state in ("CANCELLED", "TIMEOUT"):
-        wait_until(lambda state=state: state_of(bed, jobs[state]) == "RUNNING", 20, f"{state} does not run")
+        wait_for_state(bed, jobs[state], "RUNNING")
     bed.login.run("scancel", jobs["CANCELLED"])
     bed.login.run("scontrol", "update", f"jobid={jobs['TIMEOUT']}", "EndTime=now")
     for state, job in jobs.items():
-        wait_until(lambda job=job, state=state: state_of(bed, job) == state, 60, f"job {job} is not {state}")
+        wait_for_state(bed, job, state)
 
 
 def test_modules_load_or_fail(bed: Testbed) -> None:
@@ -127,9 +142,7 @@ def test_second_bed_without_accounting_runs_beside_the_first(bed: Testbed) -> No
 def test_nothing_is_left_when_the_owner_is_killed(services: None, tmp_path_factory: pytest.TempPathFactory) -> None:
     """SIGKILL of the process that owns a bed ends all its hosts; the next bed removes the folder it left."""
     base = tmp_path_factory.mktemp("beds")
-    make = "import sys; from pathlib import Path; from tests.cluster.testbed import Testbed;"
-    make += "bed = Testbed('doomed', has_accounting=False, base=Path(sys.argv[1])); bed.up(); print('up', flush=True); sys.stdin.read()"
-    owner = subprocess.Popen([sys.executable, "-c", make, base], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, base], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"up\n"
@@ -146,7 +159,7 @@ def test_crashed_node_is_seen_as_such(services: None) -> None:
     """The loss of a node ends its processes at once and is a NODE_FAIL for Slurm."""
     with Testbed() as bed:
         job = sbatch(bed, "sleep 300", "--nodes=2", "--no-requeue")
-        wait_until(lambda: state_of(bed, job) == "RUNNING", 20, "the job does not run")
+        wait_for_state(bed, job, "RUNNING")
         bed.nodes[1].crash()
         bed.login.run("scontrol", "update", "nodename=node2", "state=down", "reason=crashed")
-        wait_until(lambda: state_of(bed, job) == "NODE_FAIL", 20, "the job did not end")
+        wait_for_state(bed, job, "NODE_FAIL")

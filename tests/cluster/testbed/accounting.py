@@ -1,4 +1,4 @@
-"""Slurm's accounting: mariadbd and slurmdbd on the login host, the data in its memory, so that ``sacct`` is the real one."""
+"""Slurm's accounting: mariadbd and slurmdbd on the login host, with the data in its memory, for a real ``sacct``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ def start(login: Host, folder: Path) -> None:
     ]
     login.start("setsid", "--fork", "mariadbd", *options, output=folder / "log" / "mariadbd.log").wait()
     client = ["mariadb", "--no-defaults", "-uroot", f"--socket={socket}", "-e"]
-    answers = lambda *command: login.run(*command, check=False).returncode == 0  # noqa: E731
+
+    def answers(*command: str) -> bool:
+        return login.run(*command, check=False).returncode == 0
+
     wait_until(lambda: answers(*client, "select 1"), 30, f"mariadbd does not answer: see {folder}/log")
     user = "create user slurm@127.0.0.1 identified by 'testbed'; grant all on slurm_acct_db.* to slurm@127.0.0.1;"
     login.run(*client, user)

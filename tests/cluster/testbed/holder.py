@@ -20,7 +20,7 @@ def mount(*arguments: str) -> None:
 
 def private_tmp(visible: list[str]) -> None:
     """Give the host its own /tmp, as a node has, in which the folders ``visible`` are still the machine's."""
-    kept = []
+    kept: list[tuple[Path, str]] = []
     for folder in (path for path in visible if Path(path).is_relative_to("/tmp")):
         parked = Path(f"/run/visible/{len(kept)}")
         parked.mkdir(parents=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -124,6 +125,7 @@ class Hosts:
         """Bring up ``login`` and ``node1`` ... ; they end when the pipe behind ``owner_fd`` does."""
         names = ["login", *(f"node{i}" for i in range(1, node_count + 1))]
         table = "".join(f"{NETWORK}.{i} {name}\n" for i, name in enumerate(names, start=1))
+        sshd = str(shutil.which("sshd", path=SYSTEM_PATH))  # sshd insists on its absolute path
         (self.folder / "hosts").write_text(f"127.0.0.1 localhost\n{table}")
         for number, name in enumerate(names, start=1):
             host = self._hold(name, owner_fd)
@@ -136,7 +138,6 @@ class Hosts:
                 wire = f"link add v{number} type veth peer name eth0 netns {host.holder.pid}"
                 self._configure_network(self.login, wire, f"link set v{number} master br0 up")
                 self._configure_network(host, f"addr add {NETWORK}.{number}/24 dev eth0", "link set eth0 up")
-            sshd = self._program("sshd")
             host.run(sshd, "-f", self.folder / "sshd_config", "-E", self.folder / f"{name}.sshd.log")
 
     def down(self) -> None:
@@ -177,13 +178,6 @@ class Hosts:
         result = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True, check=False)
         if result.returncode != 0:
             raise TestbedError(f"host {host.name}: ip: {result.stderr.strip()}")
-
-    @staticmethod
-    def _program(name: str) -> str:
-        """Absolute path of a system program: sshd insists on one."""
-        return subprocess.run(
-            ["which", name], env={"PATH": SYSTEM_PATH}, capture_output=True, text=True, check=True
-        ).stdout.strip()
 
 
 def namespaces_of(hosts: Iterable[Host]) -> set[str]:
