@@ -22,6 +22,7 @@ Path_ = tuple[str | int, ...]
 _MAX_BYTES = 1_000_000
 _MAX_NODES = 50_000
 _SCHEMAS = ("job file", "profile")
+_OF_OPTION = "value"  # what `parse` reads for `set_text`
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.+?)`")
 _AT = re.compile(r" - at `(.*)`$")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")  # `[...]`, some value of a mapping, says nothing
@@ -78,7 +79,7 @@ class Document:
 
     def set_text(self, path: str | Path_, text: str, place: str) -> None:
         """Set ``a.b.c`` to the YAML value that ``text`` spells. Raises InputError as `set`, or if it is no YAML."""
-        inner = parse(f"value: {text}" if "\n" not in text else f"value: {json.dumps(text)}", place, "value")
+        inner = parse(f"value: {text}" if "\n" not in text else f"value: {json.dumps(text)}", place, _OF_OPTION)
         if list(inner.data) != ["value"]:
             raise InputError(f"{place}: {text!r} is not one YAML value", hint="quote it, for the shell and for YAML")
         where = self.set(path, inner.data["value"], place)
@@ -157,9 +158,7 @@ def parse(text: str, origin: str, what: str) -> Document:
     except ValueError as error:  # a number with thousands of digits
         raise InputError(f"{origin}: {error}", hint=f"the {what} must be plain YAML") from None
     except RecursionError:
-        raise InputError(
-            f"{origin}: nested too deeply, or an alias (*name) that holds itself", hint="write it flat"
-        ) from None
+        raise InputError(f"{origin}: nested too deeply", hint="has an alias (*name) a place in itself?") from None
     if not isinstance(document.data, dict):
         raise InputError(f"{origin}: the {what} is no mapping of keys to values", hint="write `key: value` lines")
     return document
@@ -296,16 +295,18 @@ def _dotted(path: Path_) -> str:
 
 
 def _yaml_error(error: yaml.YAMLError, origin: str, what: str) -> InputError:
-    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return InputError(f"{origin}: {' '.join(str(error).split())}", hint=f"the {what} must be YAML")
-    problem = error.problem or error.context or "no YAML"
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    problem = error.problem or error.context if isinstance(error, yaml.MarkedYAMLError) else str(error).splitlines()[0]
     hints = {
         "cannot start any token": "indent with spaces, not tabs; quote a value that begins with @, ` or %",
         "mapping values are not allowed": "quote a value that holds `: `, and check the indentation",
+        "control characters are not allowed": "is this a text file?",
+        "exceeded maximum nesting depth": "write it flat",
         "could not determine a constructor": "write plain values; tags (!name) are not read",
     }
-    hint = next((text for part, text in hints.items() if part in problem), f"the {what} must be YAML")
-    return InputError(f"{origin}:{error.problem_mark.line + 1}: {problem}", hint=hint)
+    hint = next((text for part, text in hints.items() if part in str(problem)), f"the {what} must be YAML")
+    where = origin if mark is None or what == _OF_OPTION else f"{origin}:{mark.line + 1}"
+    return InputError(f"{where}: {problem}", hint=hint)
 
 
 def _near_files(path: Path) -> str:

@@ -1,0 +1,19 @@
+"""Fixtures of the tests of hpcjob."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder, and no settings of the person who runs the tests."""
+    for name in ("HPCJOB_PROFILE", "HPCJOB_ACCOUNT", "HPCJOB_PATH", "HPCJOB_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
