@@ -1,0 +1,46 @@
+"""``hpcjob cancel``: end jobs."""
+
+from __future__ import annotations
+
+import click
+
+from hpcjob.cli.jobs import complete_recorded
+
+
+@click.command()
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=complete_recorded)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def cancel(jobs: tuple[str, ...], as_json: bool) -> int:
+    """End jobs, and tell what happened.
+
+    A training run is asked to save first: the script gets SIGTERM, and is killed when it takes too long. Of a local job
+    all processes have ended on return.
+
+    \b
+    Examples:
+      hpcjob cancel latest
+      hpcjob cancel 12345 12346
+    """
+    import json
+
+    from hpcjob.cli.jobs import chosen, load_index, printable
+    from hpcjob.errors import SchedulerError
+    from hpcjob.tracking.refresh import cancel as cancel_job
+
+    index = load_index()
+    failed: SchedulerError | None = None
+    for record in chosen(jobs, index):
+        try:
+            told = cancel_job(record, index)
+        except SchedulerError as error:
+            if failed is not None:
+                click.echo(f"hpcjob: {failed.message}", err=True)
+            failed = error
+            continue
+        if as_json:
+            print(json.dumps({"id": record.id, "profile": record.profile, "told": told}, ensure_ascii=False))
+        else:
+            print(f"{record.id}  {printable(record.name)}  {told}", flush=True)
+    if failed is not None:
+        raise failed
+    return 0

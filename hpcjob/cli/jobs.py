@@ -1,0 +1,126 @@
+"""What the commands about recorded jobs share: choosing them, showing them in a table or as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from hpcjob.tracking.records import Index, Record
+    from hpcjob.tracking.status import Status
+
+_COLOURS = {
+    "PENDING": "yellow",
+    "SUSPENDED": "yellow",
+    "UNKNOWN": "magenta",
+    "RUNNING": "cyan",
+    "COMPLETING": "cyan",
+    "COMPLETED": "green",
+}
+
+
+def complete_recorded(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
+    """Complete ids and names of recorded jobs, the newest 200."""
+    from click.shell_completion import CompletionItem
+
+    from hpcjob.tracking.records import read_index
+
+    words = {"latest": "the newest job"}
+    for record in read_index().records[:200]:
+        words.setdefault(record.id, f"{record.name} ({record.profile})")
+        words.setdefault(record.name, record.profile)
+    return [CompletionItem(word, help=text) for word, text in words.items() if word.startswith(incomplete)]
+
+
+def load_index() -> Index:
+    """Read the index; say on stderr what of it is damaged."""
+    from hpcjob.tracking.records import read_index
+
+    index = read_index()
+    for path, count in index.damaged.items():
+        lines = "1 line is" if count == 1 else f"{count} lines are"
+        print(f"hpcjob: {path}: {lines} damaged and left out", file=sys.stderr)
+    return index
+
+
+def as_dict(record: Record, status: Status) -> dict[str, Any]:
+    """Return a job as JSON shows it; ``exit_code`` is null while there is none."""
+    from hpcjob.tracking.exit_record import meaning
+
+    code = status.exit_code
+    return {
+        "id": record.id,
+        "name": record.name,
+        "profile": record.profile,
+        "scheduler": record.scheduler,
+        "server": record.server,
+        "state": status.state.value,
+        "exit_code": code,
+        "meaning": None if code is None else meaning(code),
+        "reason": status.reason,
+        "source": status.source,
+        "submitted": record.submitted,
+        "nodes": record.nodes,
+        "jobdir": record.directory,
+        "log": record.log,
+    }
+
+
+def print_jobs(statuses: Iterable[tuple[Record, Status]], *, as_json: bool) -> None:
+    """Print jobs in a table, or one JSON object a line."""
+    if as_json:
+        for record, status in statuses:
+            print(json.dumps(as_dict(record, status), ensure_ascii=False))
+        return
+    from hpcjob.cli.table import print_table
+    from hpcjob.tracking.exit_record import meaning
+    from hpcjob.tracking.refresh import ago
+
+    rows = [
+        {
+            "id": record.id,
+            "name": record.name,
+            "profile": record.profile,
+            "state": status.state.value,
+            "exit": status.exit_code,
+            "age": ago(record.age_s),
+            "note": (None if status.exit_code is None else meaning(status.exit_code)) or status.reason,
+        }
+        for record, status in statuses
+    ]
+    hide = {key for key in ("exit", "note") if all(row[key] is None for row in rows)}
+    print_table(_printable(rows), hide=hide, paint=painter(sys.stdout))
+
+
+def _printable(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A hostile name must not steer the terminal."""
+    return [{key: printable(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows]
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with control characters escaped."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def painter(stream: Any) -> Callable[[str, str], str] | None:
+    """Return what colours a cell (column, text), or None where ``stream`` is no terminal or NO_COLOR is set."""
+    if not stream.isatty() or os.environ.get("NO_COLOR"):
+        return None
+    return lambda column, text: state_colour(text) if column == "state" else text
+
+
+def state_colour(text: str) -> str:
+    """Return a state's word, padding kept, in its colour."""
+    return click.style(text, fg=_COLOURS.get(text.strip(), "red"))
+
+
+def chosen(names: Sequence[str], index: Index) -> list[Record]:
+    """Return the records that ``names`` mean, each once. Raises UnknownJobError."""
+    from hpcjob.tracking.records import find_job
+
+    return list(dict.fromkeys(find_job(name, index) for name in names))

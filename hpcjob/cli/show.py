@@ -1,0 +1,104 @@
+"""``hpcjob show``: everything that is known of one job."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpcjob.cli.jobs import complete_recorded
+
+if TYPE_CHECKING:
+    from hpcjob.tracking.records import Index, Record
+    from hpcjob.tracking.status import Status
+
+
+@click.command()
+@click.argument("job", default="latest", metavar="[JOB]", shell_complete=complete_recorded)
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+def show(job: str, as_json: bool) -> None:
+    """Show one job (default: the newest): state and how it came there, script, command, files, exit record, outcome.
+
+    \b
+    Examples:
+      hpcjob show
+      hpcjob show 12345 --json | jq .exit_record
+    """
+    from hpcjob.cli.jobs import load_index, printable
+    from hpcjob.tracking.records import find_job
+    from hpcjob.tracking.refresh import refresh
+
+    index = load_index()
+    record = find_job(job, index)
+    details = _details(record, refresh([record], index)[record], index)
+    if as_json:
+        print(json.dumps(details, ensure_ascii=False))
+        return
+    for key, value in _lines(details):
+        print(f"{key:<12} {printable(str(value))}".rstrip())
+
+
+def _details(record: Record, status: Status, index: Index) -> dict[str, Any]:
+    import msgspec
+
+    from hpcjob.cli.jobs import as_dict
+    from hpcjob.tracking.exit_record import read_exit_record, read_outcome
+
+    changes = index.changes.get(record.key, [])
+    times = [{"state": "SUBMITTED", "time": record.submitted}]
+    times += [{"state": change.state.value, "time": change.time} for change in changes]
+    if times[-1]["state"] != status.state.value and status.source != "none":
+        from hpcjob.tracking.records import now
+
+        times.append({"state": status.state.value, "time": now()})
+    return {
+        **as_dict(record, status),
+        "walltime_s": record.walltime_s,
+        "submit_dir": record.submit_dir or None,
+        "attached": record.attached,
+        "script": _existing(record.jobdir / "script.sh"),
+        "command": record.command,
+        "seen": times,
+        "exit_record": msgspec.to_builtins(read_exit_record(record.jobdir, record.id)),
+        "outcome": msgspec.to_builtins(read_outcome(record.jobdir)),
+        "files": _files(record.jobdir),
+    }
+
+
+def _existing(path: Path) -> str | None:
+    return str(path) if path.is_file() else None
+
+
+def _files(folder: Path) -> list[dict[str, Any]]:
+    """Return name and bytes of what lies in the job directory; nothing if it is gone."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return []
+    return [{"name": entry.name, "bytes": entry.stat().st_size} for entry in entries if entry.is_file()]
+
+
+def _lines(details: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    from hpcjob.units import format_clock
+
+    for key in ("id", "name", "profile", "server", "state", "exit_code", "meaning", "reason"):
+        if details[key] not in (None, ""):
+            yield key.replace("_", " "), details[key]
+    yield "nodes", details["nodes"]
+    if details["walltime_s"]:
+        yield "walltime", format_clock(details["walltime_s"])
+    for key in ("jobdir", "log", "script", "command", "submit_dir"):
+        if details[key]:
+            yield key.replace("_", " "), details[key]
+    for number, seen in enumerate(details["seen"]):
+        yield "" if number else "seen", f"{seen['time'][:19].replace('T', ' ')} UTC  {seen['state']}"
+    for key in ("exit_record", "outcome"):
+        if details[key]:
+            told = "  ".join(f"{name}={value}" for name, value in details[key].items() if value is not None)
+            yield key.replace("_", " "), told
+    for number, file in enumerate(details["files"]):
+        yield "" if number else "files", f"{file['bytes']:>10}  {file['name']}"

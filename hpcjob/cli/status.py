@@ -1,0 +1,46 @@
+"""``hpcjob status``: the state of jobs, asked for with one question per cluster."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from hpcjob.cli.jobs import complete_recorded
+
+
+@click.command()
+@click.argument("jobs", nargs=-1, metavar="[JOB]...", shell_complete=complete_recorded)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def status(jobs: tuple[str, ...], as_json: bool) -> None:
+    """Show the state of jobs: those named, or all that have not ended.
+
+    JOB is an id, a name or the beginning of one, profile:id, a job directory, or 'latest'.
+
+    \b
+    States: PENDING RUNNING COMPLETING SUSPENDED; COMPLETED FAILED CANCELLED TIMEOUT
+    NODE_FAIL OUT_OF_MEMORY PREEMPTED; UNKNOWN: nobody can say, the note tells why.
+    Exit codes of our scripts: 85 saved for the walltime, 86 stopped on request,
+    87 a check before the launch failed.
+
+    \b
+    Examples:
+      hpcjob status              what waits and runs
+      hpcjob status latest
+      hpcjob status 12345 --json
+    """
+    from hpcjob.cli.jobs import chosen, load_index, print_jobs
+
+    index = load_index()
+    if jobs:
+        records = chosen(jobs, index)
+    else:
+        records = [record for record in index.records if not index.ended(record)]
+    if not records:
+        if not as_json:
+            print("no jobs wait or run; hpcjob list shows those that have ended", file=sys.stderr)
+        return
+    from hpcjob.tracking.refresh import refresh
+
+    statuses = refresh(records, index)
+    print_jobs(((record, statuses[record]) for record in records), as_json=as_json)

@@ -1,0 +1,101 @@
+"""``hpcjob submit``: render, submit, record; follow if asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpcjob.cli.options import job_options
+
+if TYPE_CHECKING:
+    from hpcjob.tracking.records import Record
+    from hpcjob.tracking.submission import Prepared
+
+
+@click.command()
+@job_options
+@click.option("--follow", "-f", is_flag=True, help="Print the log until the job has ended; exit with the job's code.")
+@click.option("--dry-run", is_flag=True, help="Print the script and the command; nothing is written or submitted.")
+@click.option("--json", "as_json", is_flag=True, help="Print the new job as one JSON object.")
+def submit(follow: bool, dry_run: bool, as_json: bool, **options: Any) -> int:
+    """Render the script of JOB for a cluster, submit it from this folder, and keep track of it.
+
+    A submission has a folder of its own, outputs/NAME/TIME-UID below this one: the script, the job and the profile as
+    they were resolved, the git commit and diff, and then the logs. What the scheduler refuses leaves no trace.
+
+    \b
+    Examples:
+      hpcjob submit jobs/2.7B/dp.yml --profile lab --nodes 2
+      hpcjob submit jobs/quickstart.yml --profile local --follow
+      hpcjob submit my.yml -p lab --set train.set.lr-decay-iters=1000 --dry-run
+
+    With --follow, Ctrl-C ends the printing, not the job.
+    """
+    from hpcjob.cli.options import plan_from_options
+    from hpcjob.render import render
+    from hpcjob.tracking.submission import prepare
+    from hpcjob.tracking.submission import submit as submit_once
+
+    if follow and as_json:
+        raise click.UsageError("--follow and --json do not go together; use hpcjob tail -f --json")
+    plan, _ = plan_from_options(**options)
+    for note in plan.notes:
+        print(f"hpcjob: note: {note}", file=sys.stderr)
+    prepared = prepare(plan, lambda jobdir: render(plan, jobdir=jobdir))
+    if dry_run:
+        _print_dry(prepared, as_json)
+        return 0
+    record = submit_once(prepared)
+    print_job(record, as_json)
+    return follow_to_end(record) if follow else 0
+
+
+def _print_dry(prepared: Prepared, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"command": prepared.command, "script": prepared.script}, ensure_ascii=False))
+    else:
+        print(prepared.script, end="" if prepared.script.endswith("\n") else "\n")
+        print(f"\n# to be submitted with: {prepared.command}")
+
+
+def print_job(record: Record, as_json: bool) -> None:
+    if as_json:
+        import msgspec
+
+        print(msgspec.json.encode(record).decode())
+        return
+    from hpcjob.cli.jobs import printable
+
+    print(f"job {record.id}  {printable(record.name)} on {record.profile}")
+    print(f"  folder  {printable(record.directory)}")
+    print(f"  log     hpcjob tail {record.id} -f")
+    print(f"  cancel  hpcjob cancel {record.id}", flush=True)
+
+
+def follow_to_end(record: Record) -> int:
+    """Print the job's log until it has ended and everything is read; return the job's exit code.
+
+    Ctrl-C leaves the job alone and says how to go on; the code is then 130.
+    """
+    from hpcjob.cli.jobs import printable
+    from hpcjob.logs.follow import follow
+    from hpcjob.logs.sources import JobFiles
+    from hpcjob.tracking.records import read_index
+    from hpcjob.tracking.refresh import job_ended, refresh
+
+    files = JobFiles(record.jobdir, record.id)
+    try:
+        for line in follow(files.main, stop=lambda: job_ended(record)):
+            print(line.shown, flush=True)
+        status = refresh([record], read_index())[record]
+    except KeyboardInterrupt:
+        print(f"\nhpcjob: job {record.id} goes on; to see or end it:", file=sys.stderr)
+        print(f"  hpcjob tail {record.id} -f\n  hpcjob cancel {record.id}", file=sys.stderr)
+        return 130
+    told = "" if status.exit_code is None else f", exit code {status.exit_code}"
+    why = f" ({printable(status.reason)})" if status.reason else ""
+    print(f"hpcjob: job {record.id} {status.state}{told}{why}", file=sys.stderr)
+    return status.job_code

@@ -1,0 +1,117 @@
+"""Child commands of schedulers: bounded in time, in a clean environment, their words kept."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcjob.errors import SchedulerError
+
+_INHERITED = re.compile(r"(?:SBATCH|SQUEUE|SACCT|SCANCEL|SINFO|SALLOC|SRUN|SLURM)_")
+# Which cluster to talk to, and how to prove who asks; a site may set them for every login.
+_KEPT = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_SACK_KEY", "SLURM_SACK_SOCKET"}
+
+
+class CommandMissingError(SchedulerError):
+    """The command is not on PATH or cannot be executed."""
+
+
+class CommandTimeoutError(SchedulerError):
+    """The command did not end in time and was killed."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A command that ended.
+
+    Attributes:
+        argv: what was run.
+        code: exit code; negative: the signal that killed it.
+        stdout, stderr: decoded as UTF-8, broken bytes replaced.
+    """
+
+    argv: tuple[str, ...]
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def said(self) -> str:
+        """What it printed, errors first, in one line of bounded length."""
+        lines = [line.strip() for line in (self.stderr.strip() or self.stdout.strip()).splitlines() if line.strip()]
+        text = "; ".join(dict.fromkeys(lines)) or f"exit code {self.code} and not a word"
+        return text if len(text) <= 600 else f"{text[:300]} ... {text[-290:]}"
+
+
+def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return ``environment`` without what Slurm sets inside a job or reads as options; which cluster to ask stays.
+
+    A job that submits another must not hand down its own layout, and ``SQUEUE_FORMAT`` must not change what is parsed.
+    """
+    return {key: value for key, value in environment.items() if key in _KEPT or not _INHERITED.match(key)}
+
+
+def run(argv: Sequence[str], *, timeout_s: float, cwd: Path | None = None, translate: bool = False) -> Finished:
+    """Run ``argv`` and return how it ended.
+
+    Args:
+        timeout_s: wall-clock limit; the command and its children are killed then.
+        translate: keep the user's locale, for a command whose environment goes on to the job.
+
+    Raises:
+        CommandMissingError: there is no such command.
+        CommandTimeoutError: the limit passed.
+    """
+    environment = clean_environment(os.environ)
+    if not translate:
+        environment["LC_ALL"] = "C"
+    try:
+        # A session of its own: its children end with it, and Ctrl-C does not tear a submission in the middle.
+        child = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        if cwd is not None and error.filename == str(cwd):
+            raise SchedulerError(f"{cwd}: no such folder", hint="submit from a folder that exists") from None
+        raise CommandMissingError(
+            f"{argv[0]}: no such command on PATH",
+            hint="run this on a login node of that cluster, or choose another profile",
+        ) from None
+    except OSError as error:
+        raise CommandMissingError(f"{argv[0]}: {error.strerror}", hint="check that you may execute it") from None
+    with child:
+        try:
+            out, err = child.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            _kill(child)
+            raise CommandTimeoutError(
+                f"{argv[0]}: no answer in {timeout_s:g} s", hint="the scheduler may be busy; try again in a minute"
+            ) from None
+        except BaseException:
+            _kill(child)
+            raise
+    return Finished(tuple(argv), child.returncode, _text(out), _text(err))
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    # A grandchild in a session of its own may hold the pipes open; it must not hold us.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.communicate(timeout=1)
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode(errors="replace")

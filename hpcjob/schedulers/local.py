@@ -1,0 +1,182 @@
+"""This machine as a cluster of one node: a supervisor starts the script, any later process tracks and cancels it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from hpcjob.errors import SchedulerError
+from hpcjob.schedulers import supervisor
+from hpcjob.schedulers.base import Answer, JobRef, Report, Scheduler, Submission, Submitted
+from hpcjob.schedulers.commands import clean_environment
+from hpcjob.schedulers.supervisor import LocalJob
+from hpcjob.states import State
+
+_START_TIMEOUT_S = 30.0
+
+
+class LocalScheduler(Scheduler):
+    """Jobs as detached processes of this machine. A job's id is the pid of its script.
+
+    Args:
+        kill_wait_s: seconds that a script has from TERM to KILL, as Slurm's ``KillWait``.
+    """
+
+    type = "local"
+    poll_s = (0.2, 2.0)
+
+    def __init__(self, kill_wait_s: float = 35.0) -> None:
+        self._kill_wait_s = kill_wait_s
+
+    def command_line(self, submission: Submission) -> tuple[str, ...]:
+        """The script is run by bash, below a supervisor."""
+        return "bash", str(submission.script)
+
+    def submit(self, submission: Submission) -> Submitted:
+        """Start the supervisor and return the id that it prints when the script is written down and may start."""
+        limits = [str(submission.plan.walltime_s), str(self._kill_wait_s)]
+        argv = [sys.executable, "-I", "-S", supervisor.__file__, str(submission.jobdir), str(submission.script)]
+        try:
+            done = subprocess.run(
+                [*argv, submission.tag, *limits],
+                cwd=submission.submit_dir,
+                # A job that starts another does not take it along when it ends.
+                env={key: value for key, value in clean_environment(os.environ).items() if key != supervisor.MARK},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                start_new_session=True,
+                timeout=_START_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SchedulerError(
+                f"the job's supervisor did not start: {error}", hint="check the load and the limits of this machine"
+            ) from None
+        pid = done.stdout.decode(errors="replace").strip()
+        if not pid.isdigit():
+            said = done.stderr.decode(errors="replace").strip().splitlines()
+            raise SchedulerError(
+                f"the job's supervisor did not start: {said[-1] if said else 'it said nothing'}",
+                hint="check the free space and the limits (ulimit -a) of this machine",
+            )
+        return Submitted(pid, self.server())
+
+    def server(self) -> str:
+        """Return this machine's name: pids mean something here alone."""
+        return socket.gethostname()
+
+    def lookup(self, submission: Submission) -> Submitted | None:
+        """See `Scheduler.lookup`."""
+        job = read_local_job(submission.jobdir)
+        return None if job is None else Submitted(str(job.pid), job.host)
+
+    def queue(self, jobs: Sequence[JobRef]) -> Answer:
+        """See `Scheduler.queue`."""
+        reports = {ref.id: report for ref in jobs if (report := _report(ref)) is not None}
+        return Answer(reports)
+
+    def history(self, jobs: Sequence[JobRef]) -> Answer:
+        """What ``local.json`` says is all there is; `queue` has said it."""
+        return Answer()
+
+    def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
+        """End each job with all its processes, and return when they are gone.
+
+        Raises:
+            SchedulerError: a job runs on another machine.
+        """
+        return {ref.id: self._cancel(ref) for ref in jobs}
+
+    def _cancel(self, ref: JobRef) -> str:
+        job = read_local_job(ref.jobdir)
+        if job is None:
+            raise SchedulerError(
+                f"job {ref.id}: {ref.jobdir}/local.json is gone or damaged",
+                hint=f"end its processes by hand: kill {ref.id}",
+            )
+        if elsewhere := _elsewhere(job):
+            raise SchedulerError(f"job {ref.id} {elsewhere}", hint=f"cancel it there: hpcjob cancel {ref.id}")
+        if job.state is None and _alive(job.supervisor, job.supervisor_start):
+            os.kill(job.supervisor, signal.SIGTERM)
+            self._wait_for_supervisor(job)
+        script = {job.pid} if _alive(job.pid, job.start) else set()
+        left = supervisor.end_processes(job.mark, script)
+        now = read_local_job(ref.jobdir) or job
+        if now.state is None:  # its supervisor is gone: say in its place how it ended
+            now.end(ref.jobdir, State.CANCELLED.value, None, None)
+        if now.state == State.CANCELLED.value:
+            return "cancelled, all its processes have ended"
+        return f"had ended before ({now.state})" + (f"; {left} processes it left behind were ended" if left else "")
+
+    def _wait_for_supervisor(self, job: LocalJob) -> None:
+        deadline = time.monotonic() + self._kill_wait_s + 15
+        while _alive(job.supervisor, job.supervisor_start) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def adopt(self, job: JobRef) -> Report | None:
+        """Write down which process a script started by hand is."""
+        pid = int(job.id) if job.id.isdigit() else 0
+        start = supervisor.start_ticks(pid) if pid > 0 else None
+        if start is not None and read_local_job(job.jobdir) is None:
+            LocalJob(
+                pid=pid,
+                start=start,
+                supervisor=0,
+                supervisor_start=0,
+                mark=f"none-{job.id}",
+                host=socket.gethostname(),
+                boot=supervisor.boot_id(),
+                namespace=supervisor.pid_namespace(),
+                started="",
+            ).write(job.jobdir)
+        return super().adopt(job)
+
+
+def read_local_job(jobdir: Path) -> LocalJob | None:
+    """Return what ``local.json`` of a job directory says; None if it is missing or damaged."""
+    try:
+        raw = json.loads((jobdir / "local.json").read_bytes())
+        job = LocalJob(**raw)
+    except (OSError, ValueError, TypeError):
+        return None
+    sound = all(isinstance(value, int) for value in (job.pid, job.start, job.supervisor, job.supervisor_start))
+    return job if sound and job.pid > 1 and isinstance(job.mark, str) and job.mark else None
+
+
+def _alive(pid: int, start: int) -> bool:
+    return pid > 1 and supervisor.start_ticks(pid) == start
+
+
+def _elsewhere(job: LocalJob) -> str | None:
+    """Say where a job's pids mean something, if not here."""
+    if job.host != socket.gethostname():
+        return f"was started on {job.host}, this is {socket.gethostname()}"
+    if job.boot == supervisor.boot_id() and job.namespace != supervisor.pid_namespace():
+        return "was started in another container of this machine"
+    return None
+
+
+def _report(ref: JobRef) -> Report | None:
+    job = read_local_job(ref.jobdir)
+    if job is None:
+        return None
+    if job.state in State.__members__:
+        return Report(State(job.state), job.code, job.reason)
+    if elsewhere := _elsewhere(job):
+        return Report(State.UNKNOWN, reason=elsewhere)
+    if job.boot != supervisor.boot_id():
+        return Report(State.NODE_FAIL, reason="the machine was started anew while it ran")
+    if _alive(job.pid, job.start):
+        return Report(State.RUNNING)
+    if _alive(job.supervisor, job.supervisor_start):
+        return Report(State.COMPLETING, reason="its last processes are being ended")
+    if left := supervisor.processes_of(job.mark, set()):
+        return Report(State.COMPLETING, reason=f"the script is gone, {len(left)} of its processes are left")
+    return None

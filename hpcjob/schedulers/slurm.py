@@ -1,0 +1,225 @@
+"""Slurm: sbatch, squeue first, then sacct, scancel.
+
+Source: man pages of sbatch, squeue, sacct and scancel, 22.05 to 25.05 (https://slurm.schedmd.com/archive/).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from hpcjob.errors import SchedulerError
+from hpcjob.schedulers.base import Answer, CommandScheduler, Report, Submission, Submitted
+from hpcjob.schedulers.commands import Finished
+from hpcjob.states import State
+
+_MakeReport = Callable[[State, str, str], Report]
+_STATES = {
+    "BOOT_FAIL": State.NODE_FAIL,
+    "CANCELLED": State.CANCELLED,
+    "COMPLETED": State.COMPLETED,
+    "COMPLETING": State.COMPLETING,
+    "CONFIGURING": State.PENDING,
+    "DEADLINE": State.TIMEOUT,
+    "FAILED": State.FAILED,
+    "NODE_FAIL": State.NODE_FAIL,
+    "OUT_OF_MEMORY": State.OUT_OF_MEMORY,
+    "PENDING": State.PENDING,
+    "POWER_UP_NODE": State.PENDING,
+    "PREEMPTED": State.PREEMPTED,
+    "REQUEUED": State.PENDING,
+    "REQUEUE_FED": State.PENDING,
+    "REQUEUE_HOLD": State.PENDING,
+    "RESIZING": State.RUNNING,
+    "RESV_DEL_HOLD": State.PENDING,
+    "RUNNING": State.RUNNING,
+    "SIGNALING": State.RUNNING,
+    "SPECIAL_EXIT": State.PENDING,
+    "STAGE_OUT": State.COMPLETING,
+    "STOPPED": State.SUSPENDED,
+    "SUSPENDED": State.SUSPENDED,
+}
+_PARSABLE_ID = re.compile(r"^(\d+)(?:;([\w.-]+))?$", re.MULTILINE)
+_SPOKEN_ID = re.compile(r"^Submitted batch job (\d+)(?: on cluster ([\w.-]+))?", re.MULTILINE)
+_ROW_ID = re.compile(r"(\d+)(?:\+\d+)?(?:_(\d+|\[[^\]]*\]))?")
+_RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
+_CLUSTER_BANNER = re.compile(r"CLUSTER: \S+")
+_COMMENT = re.compile(r"--comment(?:[=\s]|$)")
+_QUEUE_HEADER = "JOBID|STATE|REASON|NAME"
+_HISTORY_HEADER = "JobID|State|ExitCode|JobName"
+_LOOKUP_HEADER = "JOBID|COMMENT|COMMAND"
+# A job with several rows (an array) is alive as long as one of them is.
+_LIVELIEST = (State.RUNNING, State.COMPLETING, State.SUSPENDED, State.PENDING, State.UNKNOWN)
+# The request may have reached the controller before the answer was lost.
+_UNCLEAR = re.compile(
+    r"timed out|connection reset|zero bytes were transmitted|unexpected message|transport endpoint|broken pipe",
+    re.IGNORECASE,
+)
+_ASSOCIATIONS = "`sacctmgr show assoc user=$USER format=account,qos` lists yours"
+_HINTS = {
+    r"invalid account|account.*(?:not permitted|not valid)": f"choose another --account; {_ASSOCIATIONS}",
+    r"partition.*(?:not available|not permitted|specified)": "choose another --queue; `sinfo -s` lists the partitions",
+    r"invalid qos": f"choose another QOS in `extra:`; {_ASSOCIATIONS}",
+    r"QOSM|AssocM|AssocGrp|QOSGrp|job submit limit|accounting/QOS policy": (
+        "a limit of your account or QOS: fewer --nodes, a shorter --walltime, or wait until other jobs have ended"
+    ),
+    r"time limit": "choose a shorter --walltime; `sinfo -o '%P %l'` shows each partition's limit",
+    r"invalid generic resource|gres": "change --gpus-per-node, or gpu_request in the profile",
+    r"node count|node configuration is not available|more processors|CPU count": (
+        "choose fewer --nodes or --gpus-per-node; `sinfo -Nl` shows what the nodes have"
+    ),
+    r"memory specification": "change `memory:` in the job file; `sinfo -Nl` shows what the nodes have",
+    r"reservation": "change `reservation:` in the job file; `scontrol show reservation` lists them",
+    r"unable to contact slurm controller|connection refused": "nothing was submitted; try again when Slurm answers",
+    r"could not establish a configuration source": "run this on a login node of that cluster, or use another --profile",
+    r"invalid directive|unrecognized option": "change the directives: hpcjob submit --dry-run shows them",
+}
+
+
+class SlurmScheduler(CommandScheduler):
+    """Slurm by its commands. All of the user's jobs are asked for at once, so an id that is gone is no error."""
+
+    type = "slurm"
+
+    def command_line(self, submission: Submission) -> tuple[str, ...]:
+        """``sbatch`` with a comment by which the job is found again; a comment of the user's own stays."""
+        extra = (*submission.plan.profile.scheduler.extra, *submission.plan.job.extra)
+        own = any(_COMMENT.match(directive) for directive in extra)
+        return "sbatch", "--parsable", *(() if own else (f"--comment={submission.tag}",)), str(submission.script)
+
+    def parse_submit(self, stdout: str, stderr: str) -> Submitted | None:
+        """Read ``ID`` or ``ID;CLUSTER`` (the last such line), or sbatch's sentence where a wrapper drops the option."""
+        found = _PARSABLE_ID.findall(stdout) or _SPOKEN_ID.findall(f"{stdout}\n{stderr}")
+        return Submitted(*found[-1]) if found else None
+
+    def is_unclear(self, finished: Finished) -> bool:
+        """See `CommandScheduler.is_unclear`."""
+        return bool(_UNCLEAR.search(finished.stderr + finished.stdout))
+
+    def hint(self, said: str) -> str:
+        """See `CommandScheduler.hint`."""
+        for pattern, hint in _HINTS.items():
+            if re.search(pattern, said, re.IGNORECASE):
+                return hint
+        return "hpcjob submit --dry-run shows the script and the command"
+
+    def queue_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
+        """All jobs of this user: ``squeue -j ID`` fails for a job that is gone, and a list of ids has no end."""
+        return ["squeue", f"--user={os.getuid()}", "--states=all", *_at(cluster), "--format=%i|%T|%r|%j"]
+
+    def parse_queue(self, stdout: str) -> Answer:
+        """See `CommandScheduler.parse_queue`."""
+        return _read(stdout, _QUEUE_HEADER, lambda state, reason, name: Report(state, None, _reason(reason), name))
+
+    def history_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
+        """Without ids sacct leaves out jobs that were never eligible, and those of yesterday."""
+        columns = _HISTORY_HEADER.replace("|", ",")
+        return [
+            "sacct",
+            "--allocations",
+            "--parsable2",
+            f"--format={columns}",
+            *_at(cluster),
+            f"--jobs={','.join(ids)}",
+        ]
+
+    def parse_history(self, stdout: str) -> Answer:
+        """See `CommandScheduler.parse_history`."""
+        return _read(
+            stdout, _HISTORY_HEADER, lambda state, code, name: Report(state, _exit_code(state, code), None, name)
+        )
+
+    def lookup_command(self, submission: Submission) -> list[str]:
+        """See `CommandScheduler.lookup_command`."""
+        return ["squeue", f"--user={os.getuid()}", "--states=all", "--format=%i|%k|%o"]
+
+    def parse_lookup(self, stdout: str, submission: Submission) -> Submitted | None:
+        """Find the row with our comment, or with our script: its path is this submission's alone."""
+        header, rows = _table(stdout, _LOOKUP_HEADER)
+        if not header:
+            raise SchedulerError(f"squeue: not a list of jobs: {stdout[:80]!r}")
+        for row in rows:
+            job_id = _ROW_ID.match(row)
+            if job_id and (f"|{submission.tag}|" in row or row.endswith(f"|{submission.script}")):
+                return Submitted(job_id[1])
+        return None
+
+    def cancel_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
+        """See `CommandScheduler.cancel_command`."""
+        return ["scancel", *_at(cluster), *ids]
+
+
+def _at(cluster: str | None) -> list[str]:
+    return [f"--clusters={cluster}"] if cluster else []
+
+
+def state_of(word: str) -> State:
+    """Return the state that Slurm's word means; an unknown word is no end of a job.
+
+    ``CANCELLED by 1000`` has its user cut off, ``CANCELLED+`` the mark of a shortened column.
+    """
+    first = word.split(maxsplit=1)[0].rstrip("+").upper() if word.strip() else ""
+    return _STATES.get(first, State.UNKNOWN)
+
+
+def _table(stdout: str, header: str) -> tuple[bool, list[str]]:
+    """Return whether the header came, and the rows; Slurm's own banner before a cluster's table is left out."""
+    lines = [line for line in stdout.splitlines() if line.strip() and not _CLUSTER_BANNER.fullmatch(line.strip())]
+    start = next((number for number, line in enumerate(lines) if line.strip() == header), None)
+    return start is not None, [] if start is None else lines[start + 1 :]
+
+
+def _read(stdout: str, header: str, report: _MakeReport) -> Answer:
+    whole, rows = _table(stdout, header)
+    if not whole:
+        return Answer(problem=f"not a list of jobs: {stdout[:80]!r}")
+    reports: dict[str, Report] = {}
+    strange = []
+    for row in rows:
+        job_id, *fields = row.split("|", 3)
+        match = _ROW_ID.fullmatch(job_id.strip())
+        if match is None or len(fields) != 3:
+            strange.append(row)
+            continue
+        told = report(state_of(fields[0]), fields[1], fields[2])
+        if told.state is State.UNKNOWN:
+            told = Report(told.state, told.exit_code, f"Slurm says {fields[0].strip()!r}", told.name)
+        elif told.reason is None and fields[0].startswith("CANCELLED by "):
+            told = Report(told.state, told.exit_code, fields[0].strip().lower(), told.name)
+        for name in _ids(match):
+            reports[name] = _livelier(reports.get(name), told)
+    return Answer(reports, f"rows that are none of a list of jobs: {strange[0][:80]!r}" if strange else None)
+
+
+def _ids(match: re.Match[str]) -> Iterator[str]:
+    """Yield the ids that a row speaks for: the job itself, an array's element, or each of ``5_[1-3,7%2]``."""
+    base, index = match.groups()
+    yield base
+    if index and not index.startswith("["):
+        yield f"{base}_{index}"
+    elif index:
+        for part in index.strip("[]").partition("%")[0].split(","):
+            if span := _RANGE.fullmatch(part):
+                for number in range(int(span[1]), int(span[2] or span[1]) + 1, int(span[3] or 1) or 1):
+                    yield f"{base}_{number}"
+
+
+def _livelier(known: Report | None, told: Report) -> Report:
+    if known is None or known.state not in _LIVELIEST:
+        return told
+    if told.state in _LIVELIEST and _LIVELIEST.index(told.state) < _LIVELIEST.index(known.state):
+        return told
+    return known
+
+
+def _reason(text: str) -> str | None:
+    return None if text.strip() in ("", "None") else text.strip()
+
+
+def _exit_code(state: State, text: str) -> int | None:
+    """Read ``code:signal``. Slurm writes 0:0 for jobs that it ended itself, which is no exit code of theirs."""
+    code, _, number = text.partition(":")
+    if not (code.isdigit() and number.isdigit()) or state not in (State.COMPLETED, State.FAILED):
+        return None
+    return 128 + int(number) if int(number) else int(code)

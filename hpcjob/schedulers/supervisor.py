@@ -1,0 +1,267 @@
+"""The process that stands over a local job, as a node's daemon does over a batch job. Standard library only.
+
+Started as a file of its own by `hpcjob.schedulers.local`: it detaches from the terminal, starts the job's script in a
+new session, writes down which processes these are, keeps the walltime, and when the script ends, ends whatever it left.
+
+The processes of a job are those with its mark in their environment, those in the session of one that has it, and all
+descendants of either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import NoReturn
+
+MARK = "HPCJOB_LOCAL_MARK"
+_KILL_WAIT_S = 2.0
+_POLL_S = 0.05
+
+
+@dataclass
+class LocalJob:
+    """What is known of a local job, kept as ``local.json`` in its job directory.
+
+    Attributes:
+        pid, start: the script's process, and when it started in clock ticks since boot: a pid alone comes round again.
+        supervisor, supervisor_start: the same of the process above it.
+        mark: value of HPCJOB_LOCAL_MARK in the environment of its processes.
+        host, boot, namespace: where these pids mean something.
+        started, ended: ISO 8601 in UTC.
+        state, code, reason: how it ended; None while it runs.
+    """
+
+    pid: int
+    start: int
+    supervisor: int
+    supervisor_start: int
+    mark: str
+    host: str
+    boot: str
+    namespace: str
+    started: str
+    ended: str | None = None
+    state: str | None = None
+    code: int | None = None
+    reason: str | None = None
+
+    def write(self, jobdir: Path) -> None:
+        """Write ``local.json``, whole or not at all. Raises OSError."""
+        replace_json(jobdir / "local.json", asdict(self))
+
+    def end(self, jobdir: Path, state: str, code: int | None, reason: str | None) -> None:
+        """Write down how the job ended. Raises OSError."""
+        self.ended, self.state, self.code, self.reason = _now(), state, code, reason
+        self.write(jobdir)
+
+
+def replace_json(path: Path, value: object) -> None:
+    """Write ``value`` to a temporary file and rename it to ``path``. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(value, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def boot_id() -> str:
+    """Return what changes with each start of the machine."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def pid_namespace() -> str:
+    """Return what tells this process's pids from those of another container."""
+    return os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - it points at no path
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return when the process started, in clock ticks since boot; None: it is gone, or a zombie."""
+    fields = _stat(pid)
+    return None if fields is None or fields[0] == "Z" else int(fields[19])
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Return the fields of /proc/PID/stat after the command's name: state, parent, group, session, ... (proc(5))."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def processes_of(mark: str, roots: set[int]) -> set[int]:
+    """Return the live processes of the job with this mark, this one left out.
+
+    Args:
+        roots: processes known to be the job's, such as its script.
+    """
+    needle = f"{MARK}={mark}".encode()
+    table: dict[int, list[str]] = {}
+    ours = set(roots)
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - a thousand names, no paths needed
+        if not entry.isdigit() or (fields := _stat(int(entry))) is None or fields[0] == "Z":
+            continue
+        table[int(entry)] = fields
+        if needle in _environment(int(entry)):
+            ours.add(int(entry))
+    ours &= table.keys()
+    sessions = {table[pid][3] for pid in ours if table[pid][3] == str(pid)} | {str(root) for root in roots}
+    ours |= {pid for pid, fields in table.items() if fields[3] in sessions}
+    grown = True
+    while grown:
+        children = {pid for pid, fields in table.items() if int(fields[1]) in ours} - ours
+        ours |= children
+        grown = bool(children)
+    return ours - {os.getpid()}
+
+
+def _environment(pid: int) -> set[bytes]:
+    try:
+        return set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+    except OSError:  # gone, or another user's
+        return set()
+
+
+def end_processes(mark: str, roots: set[int], *, kill_wait_s: float = _KILL_WAIT_S) -> int:
+    """End the processes of a job: TERM, then KILL for those that are still there after ``kill_wait_s``.
+
+    Returns:
+        How many were found at first. What cannot be killed (stuck in the kernel, another user's) is given up after 5 s.
+    """
+    found = processes_of(mark, roots)
+    _signal(found, signal.SIGTERM)
+    left = _wait_for_none(mark, roots, kill_wait_s) if found else found
+    deadline = time.monotonic() + 5
+    while left and time.monotonic() < deadline:
+        _signal(left, signal.SIGKILL)
+        left = _wait_for_none(mark, roots, 0.2)
+    return len(found)
+
+
+def _wait_for_none(mark: str, roots: set[int], limit_s: float) -> set[int]:
+    deadline = time.monotonic() + limit_s
+    while (left := processes_of(mark, roots)) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return left
+
+
+def _signal(pids: set[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def main(argv: list[str]) -> None:
+    """Detach, start the script, print its pid, and stay until the job has ended.
+
+    Args:
+        argv: job directory, script, mark, walltime in seconds, seconds from TERM to KILL.
+    """
+    jobdir, script, mark = Path(argv[0]), argv[1], argv[2]
+    walltime_s, kill_wait_s = float(argv[3]), float(argv[4])
+    if os.fork():
+        os._exit(0)  # whoever started us has no child left; we belong to init
+    watched = {signal.SIGCHLD, signal.SIGTERM}
+    # Blocked, they wait for sigtimedwait; ignored, they would be lost.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    gate, opener = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(opener)
+        _become_script(jobdir, script, mark, gate, before)
+    job = LocalJob(
+        pid=pid,
+        start=start_ticks(pid) or 0,
+        supervisor=os.getpid(),
+        supervisor_start=start_ticks(os.getpid()) or 0,
+        mark=mark,
+        host=socket.gethostname(),
+        boot=boot_id(),
+        namespace=pid_namespace(),
+        started=_now(),
+    )
+    job.write(jobdir)
+    print(pid, flush=True)
+    _silence(jobdir, pid)
+    os.write(opener, b"\n")
+    os.close(opener)
+    _watch(job, jobdir, watched, walltime_s, kill_wait_s)
+
+
+def _become_script(jobdir: Path, script: str, mark: str, gate: int, mask: set[signal.Signals] | set[int]) -> NoReturn:
+    """In the new child: wait until it is written down, then become the script."""
+    os.setsid()
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    if not os.read(gate, 1):
+        os._exit(1)  # the supervisor died before it wrote us down
+    _silence(jobdir, os.getpid())
+    os.environ[MARK] = mark
+    os.environ["HPCJOB_JOB_ID"] = str(os.getpid())
+    try:
+        os.execvp("bash", ["bash", script])  # noqa: S606 - an argv, no shell in between
+    except OSError as error:
+        os.write(2, f"hpcjob: bash: {error.strerror}\n".encode())
+        os._exit(127)
+
+
+def _silence(jobdir: Path, pid: int) -> None:
+    """Point stdin at nothing, stdout and stderr at the scheduler's output file of this job."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    out = os.open(jobdir / f"{pid}_sched.out", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(nothing, 0)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    os.close(nothing)
+    os.close(out)
+
+
+def _watch(job: LocalJob, jobdir: Path, watched: set[signal.Signals], walltime_s: float, kill_wait_s: float) -> None:
+    """Wait for the script; ask it to end when told to or at the walltime, and insist after ``kill_wait_s``."""
+    reason = None
+    deadline = time.monotonic() + walltime_s
+    while (status := _reaped(job.pid)) is None:
+        got = signal.sigtimedwait(watched, max(0.0, min(deadline - time.monotonic(), 3600.0)))
+        if reason is None and got is not None and got.si_signo == signal.SIGTERM:
+            reason = "CANCELLED"
+        elif time.monotonic() >= deadline:
+            if reason is not None:
+                _signal({job.pid}, signal.SIGKILL)
+                deadline = time.monotonic() + 3600
+                continue
+            reason = "TIMEOUT"
+            print(f"hpcjob: the walltime of {walltime_s:g} s is over", flush=True)
+        else:
+            continue
+        _signal({job.pid}, signal.SIGTERM)
+        deadline = time.monotonic() + kill_wait_s
+    end_processes(job.mark, {job.pid})
+    code = os.waitstatus_to_exitcode(status)
+    name = signal.Signals(-code).name.removeprefix("SIG") if code < 0 else None
+    code = 128 - code if code < 0 else code
+    record = jobdir / f"{job.pid}_exit.json"
+    if not record.exists():
+        replace_json(record, {"code": code, "signal": name, "time": _now(), "host": job.host, "step": None})
+    job.end(jobdir, reason or ("FAILED" if code else "COMPLETED"), code, f"killed by {name}" if name else None)
+
+
+def _reaped(pid: int) -> int | None:
+    done, status = os.waitpid(pid, os.WNOHANG)
+    return status if done else None
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,67 @@
+"""Begin to track a job that somebody submitted by hand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcjob.errors import InputError, UnknownJobError
+from hpcjob.schedulers.base import JobRef
+from hpcjob.schedulers.registry import get_scheduler
+from hpcjob.tracking.exit_record import read_exit_record
+from hpcjob.tracking.records import Record, append, ensure_writable, now
+
+if TYPE_CHECKING:
+    from hpcjob.profile import ClusterProfile
+
+_ID = re.compile(r"\d[\w.\[\]-]*", re.ASCII)
+
+
+def attach(job_id: str, profile: ClusterProfile, *, log: Path | None = None, name: str | None = None) -> Record:
+    """Record the job and return it.
+
+    Args:
+        log: its log file, or its job directory; default: what is found below ``outputs`` of the current folder.
+        name: default: the scheduler's name of it, else ``job-ID``.
+
+    Raises:
+        InputError: that is no id, or ``log`` does not exist.
+        UnknownJobError: the scheduler does not know the job and no log tells of it.
+        SchedulerError: the scheduler does not answer.
+    """
+    if not _ID.fullmatch(job_id):
+        raise InputError(f"{job_id!r} is no job id", hint="give the id that the scheduler printed, such as 12345")
+    if log is not None and not log.exists():
+        raise InputError(f"{log}: no such log file or job directory", hint="leave it out if there is none yet")
+    ensure_writable(profile.name)
+    folder = _folder(job_id, log)
+    scheduler = get_scheduler(profile)
+    report = scheduler.adopt(JobRef(job_id, folder))
+    if report is None and log is None and read_exit_record(folder, job_id) is None:
+        raise UnknownJobError(
+            f"{profile.name} does not know job {job_id}", hint="check the id; a job that ended long ago needs its LOG"
+        )
+    record = Record(
+        profile=profile.name,
+        scheduler=profile.scheduler.type,
+        server=scheduler.server(),
+        id=job_id,
+        submitted=now(),
+        name=name or (report.name if report and report.name else f"job-{job_id}"),
+        directory=str(folder),
+        log=str(log.absolute()) if log is not None and not log.is_dir() else None,
+        attached=True,
+        history=profile.scheduler.history,
+    )
+    append(record)
+    return record
+
+
+def _folder(job_id: str, log: Path | None) -> Path:
+    """Return the job directory: the one named, that of the log, the one the script made, else the current folder."""
+    if log is not None:
+        return log.absolute() if log.is_dir() else log.absolute().parent
+    here = Path.cwd()
+    made = sorted(path for path in here.glob("outputs/*/*-*") if path.name.endswith(f"Z-{job_id}") and path.is_dir())
+    return made[-1] if made else here

@@ -1,0 +1,285 @@
+"""The index of submitted jobs: append-only JSON lines in the user's state folder, read from any directory.
+
+Each file belongs to one profile and one login host: over a network file system ``O_APPEND`` is atomic within one host
+only. A line is either a submission or a state that was seen; a damaged line costs that line alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from hpcjob.errors import HpcjobError, UnknownJobError
+from hpcjob.schedulers.base import JobRef
+from hpcjob.states import State
+
+LATEST = "latest"
+_SOFT = {State.NODE_FAIL, State.PREEMPTED}
+_SOFT_FOR = timedelta(days=1)
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="state", omit_defaults=True):
+    """A state in which a job was seen.
+
+    Attributes:
+        profile, server, id, submitted: the job's key.
+        time: when it was seen, ISO 8601 in UTC.
+        exit_code: exit code of the job, where it is known.
+        reason: what the scheduler, or the lack of an answer, said.
+    """
+
+    profile: str
+    server: str
+    id: str
+    submitted: str
+    state: State
+    time: str
+    exit_code: int | None = None
+    reason: str | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nobody needs to be asked again: after these ends a scheduler may still start the job anew."""
+        if self.state in _SOFT:
+            return datetime.now(timezone.utc) - datetime.fromisoformat(self.time) > _SOFT_FOR
+        return self.state.ended
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="submitted", omit_defaults=True):
+    """One submission, as it stands in the index.
+
+    Attributes:
+        profile: name of the cluster profile; scheduler: its scheduler's type.
+        server: Slurm cluster named by ``sbatch``, host name of a local job, else empty.
+        id: the scheduler's id (``A_a`` for an element of an array).
+        submitted: when, ISO 8601 in UTC.
+        directory: absolute path of the job directory; log: a log file named by ``attach``.
+        submit_dir: folder it was submitted from.
+        nodes: nodes asked for; walltime_s: limit in seconds.
+        command: the line that submitted it.
+        attached: whether it was submitted by hand and attached later.
+        history: whether the profile says that finished jobs can be queried.
+    """
+
+    profile: str
+    scheduler: str
+    server: str
+    id: str
+    submitted: str
+    name: str
+    directory: str
+    submit_dir: str = ""
+    log: str | None = None
+    nodes: int = 1
+    walltime_s: int | None = None
+    command: str | None = None
+    attached: bool = False
+    history: bool = True
+
+    @property
+    def job_id(self) -> str:
+        """The scheduler's id."""
+        return self.id
+
+    @property
+    def jobdir(self) -> Path:
+        """The job directory."""
+        return Path(self.directory)
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What makes a record unique: ids come round again, within a submission's second they do not."""
+        return self.profile, self.server, self.id, self.submitted
+
+    @property
+    def ref(self) -> JobRef:
+        """The job as a scheduler is asked about it."""
+        return JobRef(self.id, self.jobdir, self.server or None)
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the submission."""
+        return (datetime.now(timezone.utc) - datetime.fromisoformat(self.submitted)).total_seconds()
+
+    def change(self, state: State, exit_code: int | None = None, reason: str | None = None) -> Change:
+        """Return that this job was seen in ``state`` now."""
+        return Change(
+            profile=self.profile,
+            server=self.server,
+            id=self.id,
+            submitted=self.submitted,
+            state=state,
+            time=now(),
+            exit_code=exit_code,
+            reason=reason,
+        )
+
+
+@dataclass
+class Index:
+    """All that the state folder holds.
+
+    Attributes:
+        records: newest first.
+        changes: key of a record -> the states it was seen in, oldest first.
+        damaged: files with lines that could not be read, and how many.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    changes: dict[tuple[str, str, str, str], list[Change]] = field(default_factory=dict)
+    damaged: dict[Path, int] = field(default_factory=dict)
+
+    def last_change(self, record: Record) -> Change | None:
+        """Return the state in which ``record`` was last seen, or None."""
+        changes = self.changes.get(record.key)
+        return changes[-1] if changes else None
+
+    def ended(self, record: Record) -> bool:
+        """Return whether ``record`` was last seen as ended; an end that may not be the last word is none."""
+        change = self.last_change(record)
+        return change is not None and change.is_final
+
+
+_DECODER = msgspec.json.Decoder(Record | Change)
+_ENCODER = msgspec.json.Encoder()
+
+
+def now() -> str:
+    """Return the time in UTC, ISO 8601 with microseconds."""
+    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
+
+
+def state_dir() -> Path:
+    """Return the folder of the index (``$XDG_STATE_HOME/hpcjob``, by default ``~/.local/state/hpcjob``)."""
+    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(base).expanduser() / "hpcjob"
+
+
+def _file(profile: str) -> Path:
+    return state_dir() / f"{quote(profile, safe='')[:150]}@{quote(socket.gethostname(), safe='')}.jsonl"
+
+
+def ensure_writable(profile: str) -> None:
+    """Make the index ready for an append, before anything is submitted.
+
+    Raises:
+        HpcjobError: it cannot be written; nothing was submitted.
+    """
+    try:
+        os.close(_open(_file(profile)))
+    except OSError as error:
+        raise HpcjobError(
+            f"{error.filename or state_dir()}: {error.strerror}; a job could not be tracked, nothing was submitted",
+            hint="mend that folder, or set XDG_STATE_HOME to one that you may write",
+        ) from None
+
+
+def append(line: Record | Change) -> None:
+    """Append ``line`` to the index in one write; a torn line before it is closed first.
+
+    Raises:
+        OSError: the line was not written, or not whole.
+    """
+    handle = _open(_file(line.profile))
+    try:
+        end = os.fstat(handle).st_size
+        torn = end > 0 and os.pread(handle, 1, end - 1) != b"\n"
+        data = (b"\n" if torn else b"") + _ENCODER.encode(line) + b"\n"
+        written = os.write(handle, data)
+        if written != len(data):
+            raise OSError(28, f"only {written} of {len(data)} bytes were written", str(_file(line.profile)))
+    finally:
+        os.close(handle)
+
+
+def _open(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def read_index() -> Index:
+    """Read the whole index; a file or line that cannot be read is counted in ``damaged`` and left out."""
+    index = Index()
+    folder = state_dir()
+    files = sorted(folder.glob("*.jsonl")) if folder.is_dir() else []
+    changes: list[Change] = []
+    for path in files:
+        for line in _lines(path, index):
+            (index.records if isinstance(line, Record) else changes).append(line)  # type: ignore[arg-type]
+    index.records.sort(key=lambda record: record.submitted, reverse=True)
+    changes.sort(key=lambda change: change.time)
+    for change in changes:
+        index.changes.setdefault((change.profile, change.server, change.id, change.submitted), []).append(change)
+    return index
+
+
+def _lines(path: Path, index: Index) -> Iterator[Record | Change]:
+    try:
+        raw = path.read_bytes()
+    except OSError:
+        index.damaged[path] = index.damaged.get(path, 0) + 1
+        return
+    for line in raw.split(b"\n"):
+        if not line.strip():
+            continue
+        try:
+            decoded = _DECODER.decode(line)
+            datetime.fromisoformat(decoded.submitted)
+        except (msgspec.MsgspecError, ValueError):
+            index.damaged[path] = index.damaged.get(path, 0) + 1
+            continue
+        yield decoded
+
+
+def find_job(text: str, index: Index | None = None) -> Record:
+    """Return the job of that id, name, unique beginning of a name, job directory, or ``latest``.
+
+    An id that several clusters know is told apart as ``profile:id``. Of several jobs of one name the newest is meant.
+
+    Raises:
+        UnknownJobError: none is known, or several of different names begin so; they are listed.
+    """
+    records = (index or read_index()).records
+    if not records:
+        raise UnknownJobError(
+            "no jobs are recorded here", hint="hpcjob submit, or hpcjob attach ID for one submitted by hand"
+        )
+    if text == LATEST:
+        return records[0]
+    for hits in _matches(text, records):
+        if hits:
+            return _the_one(text, hits)
+    recent = ", ".join(dict.fromkeys(f"{record.id} ({record.name})" for record in records[:4]))
+    raise UnknownJobError(f"no job {text!r} is recorded", hint=f"the newest: {recent}; hpcjob list shows more")
+
+
+def _matches(text: str, records: list[Record]) -> Iterable[list[Record]]:
+    """Yield what each way of naming a job finds, the strictest first."""
+    profile, _, inner = text.partition(":")
+    yield [record for record in records if record.id == text or (record.id == inner and record.profile == profile)]
+    yield [record for record in records if record.name == text]
+    if "/" in text:
+        path = Path(os.path.abspath(Path(text).expanduser()))  # noqa: PTH100 - links are kept as the user wrote them
+        yield [record for record in records if record.jobdir == path]
+    if text:
+        yield [record for record in records if record.name.startswith(text)]
+        bare = re.escape(text)
+        yield [record for record in records if re.fullmatch(rf"{bare}\.[\w.-]+", record.id)]
+
+
+def _the_one(text: str, hits: list[Record]) -> Record:
+    newest = hits[0]
+    same_id = [record for record in hits if record.id == text]
+    kinds = {record.profile for record in same_id} if same_id else {record.name for record in hits}
+    if len(kinds) == 1:
+        return newest
+    many = dict.fromkeys(f"{record.profile}:{record.id} ({record.name})" for record in hits[:6])
+    raise UnknownJobError(f"{text!r} means several jobs", hint=f"say which: {', '.join(many)}")

@@ -1,0 +1,145 @@
+"""The states of recorded jobs, asked for together: one question a cluster, none about jobs known to have ended."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, cast
+
+from hpcjob.schedulers.registry import scheduler_of
+from hpcjob.states import State
+from hpcjob.tracking.records import Change, Index, Record, append
+from hpcjob.tracking.status import Status
+
+if TYPE_CHECKING:
+    from hpcjob.profile import SchedulerName
+    from hpcjob.tracking.submitit_jobs import TrackedJob
+
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
+
+
+def refresh(records: Iterable[Record], index: Index) -> dict[Record, Status]:
+    """Return the status of ``records``; what has changed since it was last seen is noted in the index.
+
+    Args:
+        index: what was seen before; a job that ended then is not asked about again.
+    """
+    statuses: dict[Record, Status] = {}
+    live = []
+    for record in records:
+        status = _seen_to_end(record, index)
+        if status is None:
+            live.append(record)
+        else:
+            statuses[record] = status
+    for group in _groups(live):
+        for job, record in zip(track(group), group, strict=True):
+            statuses[record] = _noted(record, job.status(), index.last_change(record))
+    return statuses
+
+
+def track(records: Sequence[Record]) -> list[TrackedJob]:
+    """Return the submitit job of each record, all of one cluster and of different ids, behind one watcher."""
+    from hpcjob.tracking.submitit_jobs import TrackedJob, Watcher
+
+    first = records[0]
+    watcher = Watcher(scheduler_of(cast("SchedulerName", first.scheduler)), history=first.history)
+    cluster = first.server if first.scheduler == "slurm" else None
+    return [TrackedJob(record.jobdir, record.id, watcher=watcher, cluster=cluster or None) for record in records]
+
+
+def job_ended(record: Record) -> bool:
+    """Return whether the job has ended. May be asked twice a second: the scheduler is asked ever more seldom."""
+    return _watched(record).done()
+
+
+@functools.lru_cache(maxsize=128)
+def _watched(record: Record) -> TrackedJob:
+    return track([record])[0]
+
+
+def wait_for(
+    records: Sequence[Record], index: Index, *, timeout_s: float | None = None
+) -> Iterator[tuple[Record, Status]]:
+    """Yield each record as it ends, with its status; stop when all have, or after ``timeout_s``."""
+    deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    statuses = {record: _seen_to_end(record, index) for record in records}
+    yield from ((record, status) for record, status in statuses.items() if status is not None)
+    jobs = {
+        record: job
+        for group in _groups(record for record, status in statuses.items() if status is None)
+        for job, record in zip(track(group), group, strict=True)
+    }
+    pause_s = _SHORTEST_PAUSE_S
+    while jobs:
+        for record in [record for record, job in jobs.items() if job.done()]:
+            yield record, _noted(record, jobs.pop(record).status("cache"), index.last_change(record))
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            return
+        if jobs:
+            time.sleep(min(pause_s, left_s))
+            pause_s = min(pause_s * 1.2, _LONGEST_PAUSE_S)
+
+
+def cancel(record: Record, index: Index) -> str:
+    """End a job and return what happened, in a few words.
+
+    Raises:
+        SchedulerError: the scheduler refused or did not answer.
+    """
+    status = _seen_to_end(record, index)
+    if status is not None:
+        return f"had ended before ({status.state})"
+    job = track([record])[0]
+    told = job.watcher.scheduler.cancel([job.ref])[record.id]
+    _noted(record, job.status("force"), index.last_change(record))
+    return told
+
+
+def _seen_to_end(record: Record, index: Index) -> Status | None:
+    seen = index.last_change(record)
+    if seen is None or not seen.is_final:
+        return None
+    return Status(seen.state, seen.exit_code, seen.reason, "index")
+
+
+def _groups(records: Iterable[Record]) -> list[list[Record]]:
+    """Split by cluster; of two records with one id (ids come round again) each has a group of its own."""
+    groups: dict[tuple[str, str, bool, int], dict[str, Record]] = {}
+    for record in records:
+        turn = 0
+        while record.id in groups.setdefault((record.scheduler, record.server, record.history, turn), {}):
+            turn += 1
+        groups[record.scheduler, record.server, record.history, turn][record.id] = record
+    return [list(group.values()) for group in groups.values() if group]
+
+
+def _noted(record: Record, status: Status, seen: Change | None) -> Status:
+    """Return the status to show, and append it to the index if it is news."""
+    if status.state is State.UNKNOWN:
+        if seen is not None and seen.state.ended:
+            return Status(seen.state, seen.exit_code, seen.reason, "index")
+        since = f"last seen {seen.state} {ago(_age_s(seen.time))} ago" if seen else f"submitted {ago(record.age_s)} ago"
+        return Status(State.UNKNOWN, None, f"{status.reason}; {since}", status.source)
+    if seen is None or (seen.state, seen.exit_code) != (status.state, status.exit_code):
+        with contextlib.suppress(OSError):  # a note for later; the answer stands without it
+            append(record.change(status.state, status.exit_code, status.reason))
+    return status
+
+
+def _age_s(time: str) -> float:
+    return (datetime.now(timezone.utc) - datetime.fromisoformat(time)).total_seconds()
+
+
+def ago(seconds: float) -> str:
+    """Return a duration in the two largest units: ``3h 5m``."""
+    minutes, rest = divmod(max(int(seconds), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [f"{value}{unit}" for value, unit in ((days, "d"), (hours, "h"), (minutes, "m"), (rest, "s")) if value]
+    return " ".join(parts[:2]) or "0s"

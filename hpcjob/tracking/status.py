@@ -1,0 +1,91 @@
+"""What is known of a job's state, and from which of three witnesses: the queue, the history, the exit record.
+
+Absent from the queue is not done. The queue comes first: a job that is there again (requeued) has not ended, whatever
+its last run left behind. Then the scheduler's history says *why* a job ended, and the exit record with which code.
+Without either, or while no query is answered, the state is UNKNOWN, which counts as alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hpcjob import exitcodes
+from hpcjob.schedulers.base import Answer, JobRef, Report, Scheduler
+from hpcjob.states import State
+from hpcjob.tracking.exit_record import ExitRecord, read_exit_record
+
+Source = Literal["queue", "history", "exit record", "index", "none"]
+
+
+@dataclass(frozen=True)
+class Status:
+    """State of a job.
+
+    Attributes:
+        exit_code: the job's own exit code, where known.
+        reason: why it waits, how it ended, or why nothing is known.
+        source: who said so.
+    """
+
+    state: State
+    exit_code: int | None = None
+    reason: str | None = None
+    source: Source = "none"
+
+    @property
+    def job_code(self) -> int:
+        """The code with which ``wait`` and ``submit --follow`` exit: the job's, else 0 or 1 by its state."""
+        if self.exit_code is not None and (self.exit_code or self.state is State.COMPLETED):
+            return self.exit_code
+        return exitcodes.OK if self.state is State.COMPLETED else exitcodes.FAILURE
+
+
+def ask(scheduler: Scheduler, jobs: Sequence[JobRef], *, history: bool = True) -> dict[str, Status]:
+    """Return the status of ``jobs``, whose ids differ, with one query of the queue and at most one of the history.
+
+    Args:
+        history: whether the cluster keeps one; it is asked only about jobs of which more is to be known.
+    """
+    if not jobs:
+        return {}
+    records = {job.id: read_exit_record(job.jobdir, job.id) for job in jobs}
+    queue = scheduler.queue(jobs)
+    open_questions = [job for job in jobs if _needs_history(queue, job.id, records[job.id])]
+    past = scheduler.history(open_questions) if history else Answer()
+    return {job.id: _decide(job.id, queue, past, records[job.id]) for job in jobs}
+
+
+def _needs_history(queue: Answer, job_id: str, record: ExitRecord | None) -> bool:
+    report = queue.reports.get(job_id)
+    if report is not None:
+        return report.state is State.FAILED and report.exit_code is None and record is None
+    return queue.problem is not None or record is None or record.code != 0
+
+
+def _decide(job_id: str, queue: Answer, history: Answer, record: ExitRecord | None) -> Status:
+    here, past = queue.reports.get(job_id), history.reports.get(job_id)
+    if here is not None:
+        return _told(here, "queue", record, past)
+    if past is not None and past.state.ended:
+        return _told(past, "history", record)
+    if record is not None:
+        state = State.FAILED if record.code else State.COMPLETED
+        return Status(state, record.code, f"killed by {record.signal}" if record.signal else None, "exit record")
+    if past is not None:
+        return _told(past, "history", None)
+    return Status(State.UNKNOWN, reason=queue.problem or _absent(history.problem))
+
+
+def _told(report: Report, source: Source, record: ExitRecord | None, past: Report | None = None) -> Status:
+    if not report.state.ended:
+        return Status(report.state, None, report.reason, source)
+    code = report.exit_code if record is None else record.code
+    if code is None and past is not None:
+        code = past.exit_code
+    return Status(report.state, code, report.reason, source)
+
+
+def _absent(problem: str | None) -> str:
+    return "not in the queue, no exit record" + (f"; {problem}" if problem else "")

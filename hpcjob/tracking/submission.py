@@ -1,0 +1,163 @@
+"""Submit a plan once: prepared, submitted, looked up if the answer was lost, recorded. Never submitted twice."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcjob.errors import HpcjobError, InputError, SchedulerError
+from hpcjob.schedulers.base import Scheduler, Submission, Submitted, UnclearSubmitError
+from hpcjob.schedulers.registry import get_scheduler
+from hpcjob.tracking import jobdir
+from hpcjob.tracking.records import Record, append, ensure_writable, now
+
+if TYPE_CHECKING:
+    from hpcjob.plan import Plan
+
+# Pauses between two look-ups of a submission whose answer was lost. A controller that froze takes the request when it
+# goes on, so one answer without the job is not believed.
+_LOOKUP_PAUSES_S = (2.0, 3.0, 5.0, 10.0, 20.0)
+_BELIEVED_ABSENT = 2
+
+
+class UnrecordedError(HpcjobError):
+    """The job was submitted, the index could not be written."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A submission that has touched nothing yet.
+
+    Attributes:
+        script: text of the script.
+        submission: how it will be submitted.
+        scheduler: to whom.
+    """
+
+    script: str
+    submission: Submission
+    scheduler: Scheduler
+
+    @property
+    def command(self) -> str:
+        """The command that submits, as a line for a shell."""
+        return shlex.join(self.scheduler.command_line(self.submission))
+
+
+def prepare(plan: Plan, render: Callable[[str], str], submit_dir: Path | None = None) -> Prepared:
+    """Check that ``plan`` may be submitted from here, and render its script.
+
+    Args:
+        render: from the job directory's path to the script's text.
+        submit_dir: absolute folder to submit from; default: the current one.
+
+    Raises:
+        InputError: an account is missing, or the folder is not shared with the compute nodes.
+    """
+    profile = plan.profile
+    if profile.scheduler.account_required and not plan.account:
+        raise InputError(
+            f"account: none given, {profile.name} refuses a submission without one",
+            hint="--account GROUP, `account:` in the job file, or HPCJOB_ACCOUNT",
+        )
+    submit_dir = submit_dir or Path.cwd()
+    jobdir.check_shared(submit_dir, plan)
+    path = jobdir.new_path(plan, submit_dir)
+    tag = f"hpcjob-{path.name}"
+    return Prepared(
+        render(str(path)), Submission(path / "script.sh", path, submit_dir, tag, plan), get_scheduler(profile)
+    )
+
+
+def submit(prepared: Prepared, *, sleep: Callable[[float], None] = time.sleep) -> Record:
+    """Submit and record; whatever refuses it leaves no trace.
+
+    Raises:
+        UnclearSubmitError: the scheduler's answer was lost and the job was not found; its directory is kept.
+        UnrecordedError: it was submitted, but the index cannot be written.
+        HpcjobError: it was not submitted; the message says why.
+    """
+    submission = prepared.submission
+    plan = submission.plan
+    ensure_writable(plan.profile.name)
+    jobdir.create(submission.jobdir)
+    with _removed_if_refused(submission.jobdir):
+        jobdir.fill(submission.jobdir, plan, prepared.script)
+        try:
+            submitted = prepared.scheduler.submit(submission)
+        except UnclearSubmitError as error:
+            submitted = _find(prepared, error, sleep)
+    record = Record(
+        profile=plan.profile.name,
+        scheduler=plan.profile.scheduler.type,
+        server=submitted.server,
+        id=submitted.id,
+        submitted=now(),
+        name=plan.name,
+        directory=str(submission.jobdir),
+        submit_dir=str(submission.submit_dir),
+        nodes=plan.nodes,
+        walltime_s=plan.walltime_s,
+        command=prepared.command,
+        history=plan.profile.scheduler.history,
+    )
+    try:
+        append(record)
+    except OSError as error:
+        raise UnrecordedError(
+            f"job {record.id} is submitted, but could not be recorded: {error.filename}: {error.strerror}",
+            hint=f"mend that, then: {attach_line(record)}",
+        ) from None
+    return record
+
+
+def attach_line(record: Record) -> str:
+    """Return the command that records a submitted job again."""
+    log = f"{record.directory}/{record.id}_job.out"
+    return shlex.join(["hpcjob", "attach", record.id, log, "--profile", record.profile, "--name", record.name])
+
+
+@contextmanager
+def _removed_if_refused(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except UnclearSubmitError:
+        raise
+    except BaseException:
+        jobdir.remove(path)
+        raise
+
+
+def _find(prepared: Prepared, unclear: UnclearSubmitError, sleep: Callable[[float], None]) -> Submitted:
+    """Look for a submission whose answer was lost.
+
+    Raises:
+        SchedulerError: the scheduler answered, more than once, and does not have it.
+        UnclearSubmitError: it did not answer.
+    """
+    absent = 0
+    for pause_s in _LOOKUP_PAUSES_S:
+        sleep(pause_s)
+        try:
+            found = prepared.scheduler.lookup(prepared.submission)
+        except SchedulerError:
+            continue
+        if found is not None:
+            return found
+        absent += 1
+        if absent == _BELIEVED_ABSENT:
+            raise SchedulerError(
+                f"{unclear.message}; the queue was looked through twice, the job is not there",
+                hint="submit again when the scheduler answers",
+            )
+    submission = prepared.submission
+    raise UnclearSubmitError(
+        f"{unclear.message}; whether the job is in the queue is not known, for the queue does not answer either",
+        hint=f"do not submit again before you have looked for {submission.script} in the queue; if it is there: "
+        f"hpcjob attach ID {submission.jobdir} --profile {submission.plan.profile.name}",
+    )
