@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from neoxlite.config.architecture import Architecture
 from neoxlite.config.batch import Batch
 from neoxlite.config.partition import layer_names, partition
 from neoxlite.config.precision import Precision
+from neoxlite.config.reader import Entry
 from neoxlite.errors import ConfigError
-
-if TYPE_CHECKING:
-    from neoxlite.config.reader import Entry
 
 Initialiser = Literal[
     "normal",

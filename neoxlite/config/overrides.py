@@ -58,6 +58,8 @@ def apply_overrides(entries: Mapping[str, Entry], overrides: Mapping[str, Any]) 
     result = dict(entries)
     for dotted, value in overrides.items():
         top, *path = dotted.split(".")
+        if not all((top, *path)):
+            raise ConfigError(f"--set {dotted}: an empty key", hint="write --set a.b=VALUE")
         name = top.replace("-", "_")
         if not path:
             result[name] = Entry(value, top, SOURCE, None)
