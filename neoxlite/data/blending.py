@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +57,12 @@ def blend_order(weights: Sequence[float], size: int) -> tuple[npt.NDArray[np.uin
 
     Returns:
         Dataset number (uint8 [size]) and number within the dataset (int64 [size]) of each sample.
+
+    Raises:
+        DataError: there are more than 254 datasets.
     """
+    if len(weights) > MAX_DATASETS:
+        raise DataError(f"{len(weights)} datasets in one list; at most {MAX_DATASETS} can be mixed", hint="Merge some.")
     chosen, within = bytearray(size), np.empty(size, np.int64)
     taken = [0] * len(weights)
     others = range(1, len(weights))
@@ -80,18 +85,18 @@ class BlendedDataset:
     """Weighted mixture of datasets; as long as all of them together.
 
     Args:
-        datasets: at most 254 of them, all with the same sequence length.
-        weights: one share each, which need not add up to 1.
+        datasets: the members, all with the same sequence length.
+        order, within: of `blend_order`.
     """
 
-    def __init__(self, datasets: Sequence[GPTDataset], weights: Sequence[float]) -> None:
-        if len(datasets) > MAX_DATASETS:
-            raise DataError(
-                f"{len(datasets)} datasets in one list; at most {MAX_DATASETS} can be mixed", hint="Merge some."
-            )
+    def __init__(
+        self,
+        datasets: Sequence[GPTDataset],
+        order: npt.NDArray[np.integer[Any]],
+        within: npt.NDArray[np.integer[Any]],
+    ) -> None:
         self.datasets = list(datasets)
-        self.weights = normalize_weights(weights)
-        self._order, self._within = blend_order(self.weights, sum(len(dataset) for dataset in datasets))
+        self._order, self._within = order, within
 
     def __len__(self) -> int:
         return self._order.size

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from neoxlite.data.blending import BlendedDataset, normalize_weights, samples_per_dataset, weights_by_documents
 from neoxlite.data.gpt_dataset import GPTDataset
-from neoxlite.data.index_cache import IndexRequest, build_index
+from neoxlite.data.index_cache import IndexRequest, build_blend, build_index
 from neoxlite.data.indexed import IndexedDataset
 from neoxlite.data.split import split_documents
 from neoxlite.errors import DataError
@@ -187,7 +187,9 @@ class _Builder:
             if member is None:
                 raise DataError(f"{dataset.prefix} has no documents", hint=f"Take it out of {split}_data_paths.")
             members.append(member)
-        return BlendedDataset(members, weights)
+        lengths = [len(member) for member in members]
+        order, within = build_blend(datasets[0].prefix, split, weights, lengths, is_builder=self._is_builder)
+        return BlendedDataset(members, order, within)
 
     def _samples(
         self, split: str, name: str, dataset: IndexedDataset, documents: range, wanted: int, weight: float = 1.0

@@ -1,28 +1,27 @@
 """Index maps on disk, so that a job with many processes computes them once and shares their pages.
 
-One file beside the dataset holds the three arrays as consecutive ``.npy`` blocks. Its name carries a hash of all that
-the arrays depend on: GPT-NeoX's own names hold neither the split nor the document range nor anything of the content,
-so that a changed dataset silently keeps its old order there.
+One file beside the dataset holds the arrays. Its name carries a hash of all that they depend on: GPT-NeoX's own names
+hold neither the split nor the document range nor anything of the content, so that a changed dataset silently keeps its
+old order there. The order of a blend, which takes about a second for a million samples, is kept in the same way.
 """
 
 from __future__ import annotations
 
 import hashlib
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from neoxlite.common.files import replacing
+from neoxlite.data.array_file import map_arrays, warn_damaged, write_arrays
+from neoxlite.data.blending import blend_order
 from neoxlite.data.index_map import IndexMap, build_index_map
 from neoxlite.data.indexed import IndexedDataset
 
 _LAYOUT: Final = 1  # raise it when the arrays or the file change
-_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -102,12 +101,7 @@ def _read_or_write(request: IndexRequest, path: Path) -> tuple[IndexMap, Path | 
     if found is not None:
         return found, path
     built = request.build()
-    try:
-        with replacing(path) as file:
-            for array in (np.array([built.epochs]), built.doc_idx, built.sample_idx, built.shuffle_idx):
-                np.save(file, array, allow_pickle=False)
-    except OSError as error:
-        _LOG.warning("%s cannot be written (%s); every process keeps its own index in memory", path, error.strerror)
+    if not write_arrays(path, [np.array([built.epochs]), built.doc_idx, built.sample_idx, built.shuffle_idx]):
         return built, None
     # Map what was written, so that all processes of a node share its pages.
     written = _read(path)
@@ -116,29 +110,40 @@ def _read_or_write(request: IndexRequest, path: Path) -> tuple[IndexMap, Path | 
 
 def _read(path: Path) -> IndexMap | None:
     """Map an index file; None where there is none or it is damaged."""
-    try:
-        with path.open("rb") as file:
-            epochs, doc_idx, sample_idx, shuffle_idx = (_map_array(path, file) for _ in range(4))
-            complete = file.tell() == path.stat().st_size
-    except FileNotFoundError:
+    arrays = map_arrays(path, 4)
+    if arrays is None:
         return None
-    except (OSError, ValueError) as error:
-        _LOG.warning("%s is damaged (%s) and will be made again", path, error)
-        return None
-    samples = shuffle_idx.size
-    if not complete or epochs.size != 1 or sample_idx.shape != (samples + 1, 2) or doc_idx.ndim != 1:
-        _LOG.warning("%s is damaged (its arrays do not fit each other) and will be made again", path)
+    epochs, doc_idx, sample_idx, shuffle_idx = arrays
+    if epochs.shape != (1,) or doc_idx.ndim != 1 or sample_idx.shape != (shuffle_idx.size + 1, 2):
+        warn_damaged(path, "its arrays do not fit each other")
         return None
     return IndexMap(doc_idx, sample_idx, shuffle_idx, int(epochs[0]))
 
 
-def _map_array(path: Path, file: IO[bytes]) -> npt.NDArray[Any]:
-    """Map the ``.npy`` block at the file's position and move behind it. Raises ValueError if it is not whole."""
-    if np.lib.format.read_magic(file) != (1, 0):
-        raise ValueError("not an array of .npy version 1.0")
-    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    if dtype.kind not in "iu":
-        raise ValueError(f"dtype {dtype} where integers belong")
-    array = np.memmap(path, dtype, mode="r", offset=file.tell(), shape=shape)
-    file.seek(array.nbytes, 1)
-    return array
+def build_blend(
+    prefix: str, name: str, weights: Sequence[float], lengths: Sequence[int], *, is_builder: bool = True
+) -> tuple[npt.NDArray[np.integer[Any]], npt.NDArray[np.integer[Any]]]:
+    """Return the order of a blend as `blend_order` gives it, from its file where there is one.
+
+    Args:
+        prefix: dataset beside which the file is, the first of the list.
+        name: "train", "valid" or "test".
+        weights: share of each dataset; they add up to 1.
+        lengths: samples of each dataset.
+        is_builder: true in the one process that writes the file.
+    """
+    settings = f"{_LAYOUT} {[weight.hex() for weight in weights]} {list(lengths)}"
+    digest = hashlib.blake2b(settings.encode(), digest_size=12).hexdigest()
+    path = Path(f"{prefix}_{name}_blend_{digest}.indexmap")
+    size = sum(lengths)
+    found = map_arrays(path, 2)
+    if found is not None:
+        if found[0].shape == found[1].shape == (size,):
+            return found[0], found[1]
+        warn_damaged(path, "its arrays do not fit the datasets")
+    order, within = blend_order(weights, size)
+    if is_builder and write_arrays(path, [order, within]):
+        written = map_arrays(path, 2)
+        if written is not None:
+            return written[0], written[1]
+    return order, within

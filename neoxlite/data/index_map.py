@@ -32,7 +32,7 @@ class IndexMap:
         epochs: how often each document occurs.
     """
 
-    doc_idx: npt.NDArray[np.int32]
+    doc_idx: npt.NDArray[np.integer[Any]]
     sample_idx: npt.NDArray[np.integer[Any]]
     shuffle_idx: npt.NDArray[np.integer[Any]]
     epochs: int

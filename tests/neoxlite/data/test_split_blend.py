@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from neoxlite.data.blending import (
-    BlendedDataset,
     blend_order,
     normalize_weights,
     samples_per_dataset,
     weights_by_documents,
 )
+from neoxlite.data.index_cache import build_blend
 from neoxlite.data.split import split_documents
 from neoxlite.errors import DataError
 
@@ -83,4 +83,30 @@ def test_refused_weights(weights: list[float]) -> None:
 def test_too_many_datasets() -> None:
     """One byte a sample names at most 254 datasets."""
     with pytest.raises(DataError, match="255 datasets"):
-        BlendedDataset([None] * 255, [1.0] * 255)  # type: ignore[list-item]
+        blend_order([1 / 255] * 255, 10)
+
+
+def test_blend_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The order is written once, mapped by the others, made again when damaged, and never mistaken for another."""
+    prefix = str(tmp_path / "d")
+    expected = blend_order([0.3, 0.7], 30)
+
+    def equal(weights: list[float], lengths: list[int], *, is_builder: bool) -> bool:
+        built = build_blend(prefix, "train", weights, lengths, is_builder=is_builder)
+        return all(np.array_equal(mine, theirs) for mine, theirs in zip(built, expected, strict=True))
+
+    assert equal([0.3, 0.7], [10, 20], is_builder=False)
+    assert list(tmp_path.iterdir()) == []
+    assert equal([0.3, 0.7], [10, 20], is_builder=True)
+    (file,) = tmp_path.iterdir()
+    assert isinstance(build_blend(prefix, "train", [0.3, 0.7], [10, 20], is_builder=False)[0], np.memmap)
+    assert not equal([0.7, 0.3], [10, 20], is_builder=True)
+    assert not equal([0.3, 0.7], [10, 21], is_builder=True)
+    assert len(list(tmp_path.iterdir())) == 3
+    good = file.read_bytes()
+    for damaged in (good[:-1], good.replace(b"(30,)", b"(29,)")):
+        file.unlink()
+        file.write_bytes(damaged)
+        assert equal([0.3, 0.7], [10, 20], is_builder=True)
+        assert file.read_bytes() == good
+    assert "is damaged" in caplog.text
