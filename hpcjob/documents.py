@@ -85,16 +85,23 @@ class Document:
         where = self.set(path, inner.data["value"], place)
         self.texts.update({(*where, *known[1:]): written for known, written in inner.texts.items()})
 
-    def keep_text(self, path: Path_) -> None:
-        """Make the numbers and booleans directly below ``path`` text as they were written: ``1.10`` stays so."""
+    def keep_text(self, path: Path_) -> dict[str, Any]:
+        """Make the numbers and booleans directly below ``path`` text as they were written: ``1.10`` stays so.
+
+        Returns:
+            the mapping at ``path``; an empty one where there is none.
+        """
         target: Any = self.data
         for part in path:
-            target = target[part]
+            target = target.get(part) if isinstance(target, dict) else target[part]
+        if not isinstance(target, dict):
+            return {}
         for key, value in target.items():
             if value is None and self.texts.get((*path, key)) == "":
                 target[key] = ""
             elif isinstance(value, (bool, int, float)):
                 target[key] = self.texts.get((*path, key), str(value))
+        return target
 
 
 def _parts(path: str | Path_, place: str) -> Path_:
@@ -113,7 +120,7 @@ def _key_in(target: Any, part: str | int, above: Sequence[str | int], place: str
         return int(part)
     shown = repr(target) if len(repr(target)) < 60 else f"{repr(target)[:57]}..."
     raise InputError(
-        f"{place}: {_dotted(tuple(above))} is {shown}, it holds no key {part!r}",
+        f"{place}: {dotted(tuple(above))} is {shown}, it holds no key {part!r}",
         hint="give the whole value instead, or mend the path",
     )
 
@@ -186,9 +193,9 @@ def _explain(message: str, document: Document, kind: type[msgspec.Struct], what:
         known = _field_names(kind, path)
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known keys: {', '.join(sorted(known))}"
-        return InputError(f"{document.place((*path, name))}: {what} has no key {_dotted((*path, name))!r}", hint=hint)
+        return InputError(f"{document.place((*path, name))}: {what} has no key {dotted((*path, name))!r}", hint=hint)
     return InputError(
-        f"{document.place(path)}: {_dotted(path) or what}: {message[0].lower()}{message[1:]}{_found(document, path)}",
+        f"{document.place(path)}: {dotted(path) or what}: {message[0].lower()}{message[1:]}{_found(document, path)}",
         hint=f"`hpcjob schema {what.split()[0]}` prints all keys and their types" if what in _SCHEMAS else None,
     )
 
@@ -244,7 +251,7 @@ def _mark(node: yaml.Node, path: Path_, document: Document) -> None:
             inner: Path_ = (*path, key)
             if key in seen and key != "<<":
                 raise InputError(
-                    f"{document.origin}:{line}: {_dotted(inner)} stands twice, first on line {seen[key]}",
+                    f"{document.origin}:{line}: {dotted(inner)} stands twice, first on line {seen[key]}",
                     hint="remove one of them",
                 )
             seen[key] = line
@@ -264,7 +271,7 @@ def _key(node: yaml.Node, path: Path_, document: Document) -> str:
         return str(node.value)
     written = node.value if isinstance(node, yaml.ScalarNode) else "a list or mapping"
     raise InputError(
-        f"{document.origin}:{node.start_mark.line + 1}: {_dotted((*path, str(written)))}: a key must be text",
+        f"{document.origin}:{node.start_mark.line + 1}: {dotted((*path, str(written)))}: a key must be text",
         hint=f'quote it: "{written}"' if isinstance(node, yaml.ScalarNode) else "write `key: value`",
     )
 
@@ -287,7 +294,8 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _dotted(path: Path_) -> str:
+def dotted(path: Path_) -> str:
+    """Return a path of keys as people write it: ``steps[0].env.X``."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -10,7 +11,9 @@ from msgspec import Meta
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Text = Annotated[str, Meta(min_length=1)]
 Argv = Annotated[list[str], Meta(min_length=1)]
-EnvName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+ENV_NAME_HINT = "use letters, digits and _, no digit first"
+EnvName = Annotated[str, Meta(pattern=rf"^{ENV_NAME.pattern}\Z")]
 Env = dict[EnvName, str]
 LauncherName = Literal["mpirun", "pdsh", "srun", "torchrun", "none"]
 

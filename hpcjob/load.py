@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 
 from hpcjob import documents, resources
-from hpcjob.documents import Document
+from hpcjob.documents import Document, dotted
 from hpcjob.errors import InputError
-from hpcjob.job import JobFile, Text
+from hpcjob.job import ENV_NAME, ENV_NAME_HINT, JobFile, Text
 from hpcjob.plan import Plan, Source, make_plan
 from hpcjob.profile import ClusterProfile
 
@@ -256,13 +256,22 @@ def _to_job(document: Document) -> JobFile:
 
 
 def _keep_env(document: Document) -> None:
-    """Variables are text: numbers and booleans in ``env`` keep their spelling."""
-    if isinstance(document.data.get("env"), dict):
-        document.keep_text(("env",))
+    """Variables are text: numbers and booleans in ``env`` keep their spelling. Raises InputError for anything else."""
     steps = document.data.get("steps")
+    paths: list[tuple[str | int, ...]] = [("env",)]
     for index, step in enumerate(steps if isinstance(steps, list) else []):
-        if isinstance(step, dict) and isinstance(step.get("env"), dict):
-            document.keep_text(("steps", index, "env"))
+        if isinstance(step, dict):
+            paths.append(("steps", index, "env"))
+    for path in paths:
+        variables = document.keep_text(path)
+        for name, value in variables.items():
+            place, key = document.place((*path, name)), dotted((*path, name))
+            if not ENV_NAME.fullmatch(name):
+                raise InputError(f"{place}: {dotted(path)}: {name!r} is no name of a variable", hint=ENV_NAME_HINT)
+            if not isinstance(value, str):
+                raise InputError(
+                    f"{place}: {key}: expected text, got {value!r}", hint="write one value, quoted if need be"
+                )
 
 
 # --- both -----------------------------------------------------------------------------------------------------------

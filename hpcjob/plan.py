@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -273,9 +274,15 @@ def _leaves(values: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, A
 
 
 def _yaml_text(value: Any) -> str:
-    """Return ``value`` as one line that YAML 1.1 and 1.2 read alike; JSON's ``6e-05`` is text in YAML 1.1."""
-    text = yaml.dump(value, Dumper=_DUMPER, default_flow_style=True, width=1_000_000, allow_unicode=True)
-    return str(text).removesuffix("\n").removesuffix("\n...")
+    """Return ``value`` as one line that YAML 1.1 and 1.2 read alike; JSON's ``6e-05`` would be text in YAML 1.1."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_yaml_text, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_yaml_text(key)}: {_yaml_text(inner)}' for key, inner in value.items())}}}"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    text: str = yaml.dump(value, Dumper=_DUMPER)
+    return text.removesuffix("\n").removesuffix("\n...")
 
 
 def check_launcher(launcher: LauncherName, job: JobFile, profile: ClusterProfile) -> None:

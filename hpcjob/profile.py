@@ -54,7 +54,8 @@ class Node(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
         peak_tflops: dense bf16 peak of one GPU (fp16 where there is no bf16), in 10^12 FLOP/s.
         cores: physical CPU cores.
         memory_gib: host memory available to jobs.
-        hcas: number of network adapters for RDMA; link_gbps: rate of one, in Gbit/s.
+        hcas: number of network adapters for RDMA.
+        link_gbps: rate of one adapter, in Gbit/s.
         scratch: variable that names the job's own local folder.
         arch: machine architecture as ``uname -m`` prints it.
     """
@@ -150,7 +151,12 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
 
 
 class Size(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """What one queue allows: up to ``nodes`` nodes for at most ``walltime``."""
+    """What one queue allows to jobs of a size.
+
+    Attributes:
+        nodes: up to so many nodes.
+        walltime: at most so long.
+    """
 
     nodes: Count
     walltime: Text
@@ -189,6 +195,14 @@ class ClusterProfile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
         extends: profile whose values this one starts from: a name, or a path relative to this file.
         status: ``tested`` on the system or a real scheduler of its kind, ``documented`` from public sources only,
             ``closed`` when the system is no longer in service.
+        scheduler: the batch system.
+        node: one compute node; a queue may have others.
+        modules: environment modules.
+        versions: versions that a job must find.
+        launcher: how ranks are started.
+        ssh: whether the nodes of a job reach one another by ssh.
+        paths: folders that not all nodes see.
+        limits: limits of all queues that say nothing else.
         internet: whether compute nodes reach the internet.
         network_interface: interface of the control network (MASTER_ADDR, gloo, NCCL bootstrap); None: by host name.
         env: variables of every job, such as NCCL_* and UCX_*.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LAUNCHERS = click.Choice(["mpirun", "torchrun", "srun", "pdsh"])
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _complete_job(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
@@ -94,10 +92,6 @@ def plan_from_options(
         overrides.append(Override("python", _python(python), "--python"))
     for item in env:
         variable, value = _split(item, "--env", "K=V")
-        if not _ENV_NAME.fullmatch(variable):
-            raise InputError(
-                f"--env: {variable!r} is no name of a variable", hint="letters, digits and _, no digit first"
-            )
         overrides.append(Override(("env", variable), value, f"--env {variable}"))
     for item in settings:
         path, value = _split(item, "--set", "a.b=c")
