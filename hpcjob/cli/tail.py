@@ -130,16 +130,18 @@ def _limit(count: int | None, view: View[Any]) -> int | None:
 def _view(
     name: str | None, target: Target, output: Output, rank: int | None, count: int | None, *, several: bool
 ) -> View[Any]:
-    from hpcjob.logs.failures import FailureReport
-    from hpcjob.logs.nccl import NcclReport
     from hpcjob.logs.views import LinesView, LossView, RankView, ReportView
 
     view: View[Any]
     if name == "loss":
         view = LossView(output, _metrics(target, count))
     elif name == "nccl":
+        from hpcjob.logs.nccl import NcclReport
+
         view = ReportView(output, NcclReport(), "no line of NCCL found (NCCL_DEBUG=INFO makes it tell)")
     elif name == "errors":
+        from hpcjob.logs.failures import FailureReport
+
         view = ReportView(output, FailureReport(), "no error found")
     else:
         view = LinesView(output, headings=several)

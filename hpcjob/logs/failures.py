@@ -9,7 +9,7 @@ from pathlib import Path
 from hpcjob.logs.errors import ErrorReader
 from hpcjob.logs.events import Event, Finding, ProcessEnd, Traceback
 from hpcjob.logs.fold import Fold, Group, without_numbers
-from hpcjob.logs.lines import Line
+from hpcjob.logs.lines import Gate, Line
 from hpcjob.logs.report import Row
 
 _ORDER = {"cause": 0, "warning": 1, "follower": 2, "info": 3}
@@ -28,7 +28,7 @@ class FailureReport:
         self._reader = ErrorReader()
         self._fold: Fold[Event] = Fold()
         self._first_to_fail: int | None = None
-        self.gate = self._reader.gate
+        self.gate: Gate = self._reader.gate
 
     def read(self, line: Line) -> list[Event]:
         """Take a line in and return the errors that it completes."""

@@ -20,9 +20,10 @@ _SEQUENCE_LENGTH = re.compile(r"\bseq_length \.{2,200} ?(\d{1,9})")
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """One logged iteration; other keys and other lines of the file are left aside."""
+    """One logged iteration; other keys are left aside, and so are lines with ``event``, such as a validation's."""
 
     iteration: int
+    event: str | None = None
     train_iters: int | None = None
     loss: float | None = None
     lr: float | None = None
@@ -62,6 +63,8 @@ class Metrics:
             try:
                 record = _DECODER.decode(line.text)
             except msgspec.DecodeError:
+                continue
+            if record.event is not None:
                 continue
             if record.iteration not in self._records:
                 self._order.append(record.iteration)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hpcjob.logs.events import Finding
 from hpcjob.logs.fold import Fold, Group, ranges, without_numbers
-from hpcjob.logs.lines import Line
+from hpcjob.logs.lines import Gate, Line
 from hpcjob.logs.report import Row
 from hpcjob.logs.rulebook import load
 
@@ -38,11 +38,7 @@ class NcclReport:
         self._fold: Fold[Finding] = Fold()
         self._communicators: dict[str, Communicator] = {}
         self._hosts: set[str] = set()
-
-    @staticmethod
-    def gate(block: bytes) -> bool:
-        """Whether a block of lines has a line of NCCL."""
-        return b"NCCL" in block or b"NVRM" in block
+        self.gate: Gate = _has_nccl
 
     def read(self, line: Line) -> list[Finding]:
         """Take a line in and return what it says, if a rule knows it."""
@@ -59,6 +55,10 @@ class NcclReport:
             say = without_numbers(finding.say) if finding.role == "warning" else finding.say
             self._fold.add((finding.rule, say), finding, line)
         return [finding]
+
+    def finish(self) -> list[Finding]:
+        """Nothing is ever left unfinished."""
+        return []
 
     def _init(self, finding: Finding) -> None:
         fields = finding.fields
@@ -111,6 +111,10 @@ class NcclReport:
                 f"{len(self._hosts)} nodes talk over TCP sockets, which is many times slower than InfiniBand or RoCE",
                 fix="Look for NCCL_IB_DISABLE, a missing /dev/infiniband or libibverbs, and NCCL_IB_HCA.",
             )
+
+
+def _has_nccl(block: bytes) -> bool:
+    return b"NCCL" in block
 
 
 def _row(group: Group[Finding]) -> Row:

@@ -150,7 +150,7 @@ def _validation(text: str, line: Line) -> Event | None:
     )
 
 
-_SAVED = re.compile(r"successfully saved checkpoint at iteration +(\d{1,18})(?: to (\S.*))?")
+_SAVED = re.compile(r"\bsaved checkpoint (?:at|of) iteration +(\d{1,18})(?: to (\S.*))?")
 _COMMITTED = re.compile(r"\[Torch\] Checkpoint (?:global_step(\d{1,18})|(\S+)) is ready now!")
 _STARTED_FROM = re.compile(r"Loading checkpoint and starting from iteration (\d{1,18})")
 _LOADED = re.compile(r"successfully loaded(?: checkpoint from)? (\S.*?)(?: (?:\[[^\]]*\] )?at iteration +(\d{1,18}))?$")

@@ -130,5 +130,9 @@ def read(path: Path) -> list[Rule]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return msgspec.convert(yaml.load(path.read_bytes(), Loader=loader), list[Rule])  # noqa: S506 - a safe loader
+    except yaml.MarkedYAMLError as error:
+        place = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
+        raise InputError(f"{path}{place}: {error.problem}", hint="Mend the YAML there.") from error
     except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise InputError(f"{path}: {error}", hint="CONTRIBUTING.md shows a rule.") from error
+        message = " ".join(str(error).split())
+        raise InputError(f"{path}: {message}", hint="hpcjob/logs/rulebook.py describes a rule's keys.") from error

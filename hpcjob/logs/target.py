@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import difflib
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from hpcjob.errors import InputError, UnknownJobError
-from hpcjob.logs.sources import JobFiles, Provider, Source, listed
+from hpcjob.logs.sources import JobFiles, Provider, listed
 
 STANDARD_INPUT = "-"
-_ASK_EVERY_S = 5.0
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -93,7 +91,7 @@ def _job(name: str) -> Target:
         paths=() if record.log is None else (Path(record.log),),
         directory=record.jobdir,
         job_id=record.job_id,
-        ended=_seldom(lambda: job_ended(record)),
+        ended=lambda: job_ended(record),
     )
 
 
@@ -103,24 +101,3 @@ def _names_beside(name: str) -> Iterable[str]:
         return [os.path.join(folder, entry) if folder != Path() else entry for entry in os.listdir(folder)]  # noqa: PTH118, PTH208
     except OSError:
         return []
-
-
-def _seldom(ask: Callable[[], bool]) -> Callable[[], bool]:
-    """Ask at once and then every few seconds: a question may reach the scheduler."""
-    asked_at = float("-inf")
-
-    def ended() -> bool:
-        nonlocal asked_at
-        now = time.monotonic()
-        if now - asked_at < _ASK_EVERY_S:
-            return False
-        asked_at = now
-        return ask()
-
-    return ended
-
-
-def describe(sources: Iterable[Source]) -> str:
-    """Name files for a message."""
-    names = [source.path.name for source in sources]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

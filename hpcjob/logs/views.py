@@ -6,15 +6,13 @@ A view *picks* items from a line, which may happen several times for the same li
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from hpcjob.logs import parse
 from hpcjob.logs.events import Event, Iteration, LogLine, Origin, Validation
-from hpcjob.logs.failures import FailureReport
 from hpcjob.logs.lines import Gate, Line
 from hpcjob.logs.metrics import Metrics, sequence_length
-from hpcjob.logs.nccl import NcclReport
 from hpcjob.logs.output import Output
 from hpcjob.logs.report import Row, Shown
 
@@ -144,12 +142,27 @@ def _style(event: Event) -> str:
     return ""
 
 
+class Report(Protocol):
+    """What gathers lines into rows: `hpcjob.logs.nccl.NcclReport`, `hpcjob.logs.failures.FailureReport`."""
+
+    gate: Gate
+
+    def read(self, line: Line) -> Sequence[Event]:
+        """Take a line in and return the events that it completes."""
+
+    def finish(self) -> Sequence[Event]:
+        """The log has ended: return what was left unfinished."""
+
+    def rows(self) -> Iterable[Row]:
+        """Give the report as it is now."""
+
+
 class ReportView:
     """A report that is shown when all there is has been read, and while following whatever changes in it."""
 
     default_count: int | None = None
 
-    def __init__(self, output: Output, report: NcclReport | FailureReport, nothing: str) -> None:
+    def __init__(self, output: Output, report: Report, nothing: str) -> None:
         self._output = output
         self._report = report
         self._shown = Shown()
@@ -164,7 +177,7 @@ class ReportView:
         self._write(self._report.read(item))
 
     def tick(self, *, final: bool) -> None:
-        if final and isinstance(self._report, FailureReport):
+        if final:
             self._write(self._report.finish())
         if self._output.json:
             return

@@ -1,0 +1,343 @@
+"""``hpcjob tail`` as it is typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcjob.cli import main
+from hpcjob.tracking.records import Record, append
+
+HPCJOB = [sys.executable, "-c", "import sys; from hpcjob.cli import main; sys.exit(main(sys.argv[1:]))"]
+SEQUENCE = "  seq_length ...................... 2048........updated\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, golden: dict[str, Any]) -> Path:
+    """A job directory with a Japanese name: job log, scheduler's output, two ranks, NCCL's files."""
+    path = tmp_path / "実験 1"
+    path.mkdir()
+    with (path / "12_job.out").open("w", encoding="utf-8") as file:
+        file.write("検査: 2 nodes ok\n" + SEQUENCE)
+        file.writelines(case["lines"][0] + "\n" for case in golden["steps_line"])
+        file.writelines(case["line"] for case in golden["iteration_line"])
+        file.writelines(case["text"] for case in golden["validation"])
+    (path / "12_sched.out").write_text("=>> PBS: job killed: walltime 3610 exceeded limit 3600\n")
+    for rank in (0, 1):
+        (path / f"12_{rank}_log.out").write_text(f"one of {rank}\ntwo of {rank}\n")
+        (path / f"nccl.node01.{rank}.log").write_text(
+            f"node01:{rank}:9 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n"
+            f"node01:{rank}:9 [0] NCCL INFO comm 0x7f rank {rank} nranks 2 cudaDev 0 busId 1000 - Init COMPLETE\n"
+        )
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> list[str]:
+    assert main(["tail", *map(str, arguments)]) == code
+    return capsys.readouterr().out.splitlines()
+
+
+def test_lines_of_a_directory(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    """The job's log and the scheduler's output, each under its name, as tail shows several files."""
+    lines = run(capsys, folder, "-n", 1)
+    rule = "-" * 123
+    assert lines == [
+        f"==> {folder}/12_job.out <==",
+        rule,
+        "",
+        f"==> {folder}/12_sched.out <==",
+        "=>> PBS: job killed: walltime 3610 exceeded limit 3600",
+    ]
+
+
+def test_lines_of_a_file(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    """A file is shown as it is; 'all' begins at its start, 0 shows nothing, several stand under their names."""
+    log = folder / "12_job.out"
+    assert run(capsys, log, "-n", "all") == log.read_text().splitlines()
+    assert run(capsys, log, "-n", "0") == []
+    assert run(capsys, log, "-n", "3") == log.read_text().splitlines()[-3:]
+    ranks = [folder / f"12_{rank}_log.out" for rank in (0, 1)]
+    assert run(capsys, *ranks, "-n", 1) == [f"==> {ranks[0]} <==", "two of 0", "", f"==> {ranks[1]} <==", "two of 1"]
+
+
+def test_loss(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    """Aligned rows: tokens a second by the sequence length that the log lists, time left, NaN and skips marked."""
+    assert run(capsys, folder, "--loss") == [
+        "iteration       loss         lr   tokens/s  TFLOPS    s/iter          ETA",
+        "        2   4.167700                66,359             0.123",
+        "        3   4.185200                 2,458             3.334",
+        "    iteration       loss         lr   tokens/s  TFLOPS    s/iter          ETA",
+        "   100/320000   7.123458  1.000e-04     56,005     8.5     1.170  4d 07:59:07  scale 4096",
+        "     1/320000  10.900000  1.600e-08     11,735    34.6     2.792 10d 08:12:45",
+        "320000/320000   2.052500  1.600e-05     23,470     3.6     2.792         0:00  2 skipped",
+        "    10/320000   9.500000  1.000e-04     65,536     9.9     1.000  3d 16:53:10  2 NaN, 2 skipped, scale 65536",
+        "    20/320000        NaN  1.000e-04     65,536     9.9     1.000  3d 16:53:00  NOT FINITE",
+        "     5/320000             1.000e-04     32,768     5.0     2.000  7d 09:46:30  "
+        "5 NaN, no loss, 5 skipped, scale 2048",
+        "          iteration       loss         lr   tokens/s  TFLOPS    s/iter          ETA",
+        "123456700/987654321   1.500000  1.000e-04    131,072    19.9     0.500 5001d 03:26:50  MFU 1.5%",
+        "          10/320000  1.230e-04  0.000e+00    163,840   149.1     0.050      4:26:40  MFU 47.8%",
+        "               1000   2.345678" + " " * 55 + "validation, perplexity 10.44",
+        "                     11.000000" + " " * 55
+        + "validation at the end of training for val data, perplexity 5.987e+04",
+    ]  # fmt: skip
+
+
+def test_loss_counts_iterations(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    """-n counts rows of the table, not lines of the log."""
+    rows = run(capsys, folder, "--loss", "-n", 3)
+    assert [row.split()[0] for row in rows] == ["iteration", "10/320000", "1000", "11.000000"]
+
+
+def test_loss_takes_what_the_log_lacks_from_the_metrics(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """metrics.jsonl fills columns; the log's own numbers stay; damaged and other lines do no harm."""
+    (tmp_path / "7_job.out").write_text("steps: 10 loss: 4.1677 iter time (s): 0.500 samples/sec: 8.000\n")
+    full = {"iteration": 10, "train_iters": 100, "loss": 9.0, "lr": 1e-3, "samples_per_s": 8.0, "tokens_per_s": 512.0}
+    validation = {"event": "validation", "iteration": 10, "loss": 1.0}
+    lines = [json.dumps(full), json.dumps(validation), '{"iteration": "x"}', "\0\0", '{"iteration": 20, "lo']
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    assert (
+        run(capsys, tmp_path, "--loss")[-1]
+        == "   10/100   4.167700  1.000e-03    512.000             0.500         0:45"
+    )
+
+
+def test_the_same_iteration_is_one_row(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, golden: dict[str, Any]
+) -> None:
+    """The pipeline engine's line before the trainer's own line for the same iteration is not a second row."""
+    own = golden["iteration_line"][0]["line"]
+    (tmp_path / "log").write_text(
+        "steps: 90 loss: 1.0000 iter time (s): 0.123 samples/sec: 32.402\n"
+        "steps: 100 loss: 1.0000 iter time (s): 0.123 samples/sec: 32.402\n" + own
+    )
+    rows = run(capsys, tmp_path / "log", "--loss")
+    assert [row.split()[0] for row in rows if "iteration" not in row] == ["90", "100/320000"]
+    assert rows[-1].split()[3] == "27.346"  # samples/s, as no sequence length is known
+
+
+def test_json(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    """One object a line, with file and byte where it stands; nothing else."""
+    data = (folder / "12_job.out").read_bytes()
+    for arguments, kinds in ((["--loss"], {"iteration", "validation"}), ([], {"line"}), (["--errors"], {"finding"})):
+        events = [json.loads(text) for text in run(capsys, folder, "--json", *arguments)]
+        assert {event["event"] for event in events} == kinds
+        for event in events:
+            if event["event"] == "iteration":
+                assert f"{event['iteration']}".encode() in data[event["offset"] :].split(b"\n")[0]
+    (event,) = [json.loads(text) for text in run(capsys, folder, "--errors", "--json")]
+    assert (event["rule"], event["topic"], event["fields"]) == (
+        "pbs-walltime", "walltime", {"used": "3610", "limit": "3600"},
+    )  # fmt: skip
+
+
+def test_nccl_and_errors(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    """The whole of all files is read, whatever its length."""
+    with (folder / "12_1_log.out").open("a") as file:
+        file.write("ValueError is not raised here\n" * 20_000)
+    assert run(capsys, folder, "--nccl") == [
+        "  version      NCCL 2.21.5+cuda12.4  x2",
+        "  init         1 communicator of 2 ranks ready",
+    ]
+    assert run(capsys, folder, "--errors") == [
+        "! walltime     the walltime of 3600 s was over (PBS)",
+        "               =>> PBS: job killed: walltime 3610 exceeded limit 3600",
+        "               12_sched.out, byte 0",
+        "               -> Resume from the last checkpoint, or ask for a longer walltime.",
+    ]
+    (folder / "12_sched.out").unlink()
+    assert run(capsys, folder, "--errors") == ["no error found"]
+
+
+def test_rank(capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path) -> None:
+    """In a directory a rank's own file, in a merged log the lines with its prefix."""
+    assert run(capsys, folder, "--rank", 1) == ["one of 1", "two of 1"]
+    assert run(capsys, folder, "--rank", 1, "--nccl")[0] == "  version      NCCL 2.21.5+cuda12.4"
+    merged = tmp_path / "merged.log"
+    merged.write_text("0: a\n1: b\n[rank1]: c\n0: d\n[1,1]<stdout>:e\n")
+    assert run(capsys, merged, "--rank", 1) == ["1: b", "[rank1]: c", "[1,1]<stdout>:e"]
+    assert run(capsys, merged, "--rank", 0, "-n", 1) == ["0: d"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-n", "few"], "neither a number nor 'all'"),
+        (["-n", "-3"], "neither a number nor 'all'"),
+        (["--rank", "-1"], "not in the range"),
+        (["nothing-here-a", "nothing-here-b"], "nothing-here-a: no file"),
+    ],
+)
+def test_usage(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    """What cannot be meant is refused, naming it."""
+    assert main(["tail", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_unknown_job_names_near_files(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistyped file name is answered with the files that are there."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "training.log").write_text("x\n")
+    assert main(["tail", "trainig.log"]) == 2
+    error = capsys.readouterr().err
+    assert "trainig.log" in error
+    assert "training.log" in error.replace("trainig.log", "")
+
+
+@pytest.fixture
+def recorded(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Record:
+    """The job directory as that of job 12, named 日本, submitted to this machine, which has ended with exit code 0."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    exit_record = {"code": 0, "signal": None, "time": "2026-01-01T00:00:00+00:00", "host": "node01", "step": None}
+    (folder / "12_exit.json").write_text(json.dumps(exit_record))
+    record = Record(
+        profile="local",
+        scheduler="local",
+        server=socket.gethostname(),
+        id="12",
+        submitted="2026-01-01T00:00:00+00:00",
+        name="日本",
+        directory=str(folder),
+    )
+    append(record)
+    return record
+
+
+@pytest.mark.parametrize("name", ["12", "日本", "latest", None])
+def test_job_by_id_name_or_latest(capsys: pytest.CaptureFixture[str], recorded: Record, name: str | None) -> None:
+    """A recorded job is found from anywhere, without a word the newest."""
+    rows = run(capsys, *([name] if name else []), "--loss", "-n", 1)
+    assert rows[-1].split()[0] == "11.000000"
+
+
+def test_files_of_other_jobs_in_the_directory_are_left_out(
+    capsys: pytest.CaptureFixture[str], recorded: Record, folder: Path
+) -> None:
+    """Two submissions may share a directory; a job's errors are its own."""
+    (folder / "13_sched.out").write_text("=>> PBS: job killed: mem 2kb exceeded limit 1kb\n")
+    assert "13_sched.out" not in "\n".join(run(capsys, "12", "--errors"))
+    assert "13_sched.out" in "\n".join(run(capsys, folder, "--errors"))
+
+
+def test_follow_of_an_ended_job_ends(capsys: pytest.CaptureFixture[str], recorded: Record, folder: Path) -> None:
+    """-f on a job that is over shows its last lines, an unfinished one too, and returns."""
+    (folder / "12_sched.out").write_text("1\n2\nunfinished")
+    assert run(capsys, "12", "-f", "-n", 2)[-2:] == ["2", "unfinished"]
+
+
+def test_no_log_yet(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A directory without logs is no error."""
+    assert main(["tail", str(tmp_path)]) == 0
+    assert "no log yet" in capsys.readouterr().err
+
+
+def test_standard_input(folder: Path) -> None:
+    """A pipe is read to its end; --loss and -n work on it; a named pipe too."""
+    data = (folder / "12_job.out").read_bytes()
+    done = subprocess.run([*HPCJOB, "tail", "-", "--loss", "-n", "2"], input=data, capture_output=True, check=True)
+    assert [row.split()[0] for row in done.stdout.decode().splitlines()] == ["iteration", "1000", "11.000000"]
+    fifo = folder / "fifo"
+    os.mkfifo(fifo)
+    with subprocess.Popen([*HPCJOB, "tail", str(fifo), "-n", "1"], stdout=subprocess.PIPE) as process:
+        fifo.write_bytes(b"a\nb\n")
+        assert process.communicate()[0] == b"b\n"
+
+
+def test_standard_input_is_shown_as_it_comes() -> None:
+    """With -f a line is seen while the writer goes on."""
+    command = [*HPCJOB, "tail", "-", "-f"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"first\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"first\n"
+        process.stdin.close()
+        assert process.wait() == 0
+
+
+def test_follow_shows_what_is_appended(tmp_path: Path) -> None:
+    """-f waits for a file that is not there, shows new lines, and ends on Ctrl-C without a traceback."""
+    log = tmp_path / "12_job.out"
+    command = [*HPCJOB, "tail", str(tmp_path), "-f"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert b"waiting" in process.stderr.readline()
+        log.write_bytes(b"hello\n")
+        assert process.stdout.readline() == f"==> {log} <==\n".encode()
+        assert process.stdout.readline() == b"hello\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+        assert process.stderr.read().strip() == b""
+
+
+def test_closed_pipe_is_no_error(folder: Path) -> None:
+    """``| head`` ends the command quietly."""
+    (folder / "12_job.out").write_text("x" * 100 + "\n" + "y\n" * 200_000)
+    command = [*HPCJOB, "tail", str(folder / "12_job.out"), "-n", "all"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        process.wait()
+        assert process.stderr.read() == b""
+
+
+def on_terminal(arguments: list[str], environment: dict[str, str]) -> str:
+    parent, child = pty.openpty()
+    try:
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", **environment}
+        with subprocess.Popen([*HPCJOB, "tail", *arguments], stdout=child, env=environment) as process:
+            os.close(child)
+            data = b""
+            while True:
+                try:
+                    piece = os.read(parent, 65536)
+                except OSError:  # how Linux tells that the other end is closed
+                    break
+                if not piece:
+                    break
+                data += piece
+            assert process.wait() == 0
+    finally:
+        os.close(parent)
+    return data.decode().replace("\r\n", "\n")
+
+
+def test_colours_on_a_terminal_only(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A terminal gets the same rows in colour, unbroken; NO_COLOR gets none; the log's own codes never pass."""
+    with (folder / "12_job.out").open("a") as file:
+        file.write("\x1b[2Jcleared [red]x[/red] :smile:\n")
+    for arguments in (["--loss"], ["-n", "3"], ["--errors"]):
+        plain = run(capsys, folder, *arguments)
+        coloured = on_terminal([str(folder), *arguments], {})
+        assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).splitlines() == plain
+        assert "\x1b[" in coloured
+        assert "\x1b[2J" not in coloured
+        assert "\x1b[3" not in on_terminal([str(folder), *arguments], {"NO_COLOR": "1"})
+
+
+def test_imports_stay_light() -> None:
+    """Showing a file imports neither torch nor submitit, nor rich where nobody sees colours."""
+    code = (
+        "import sys; from hpcjob.cli import main; main(['tail', '/dev/null', '--loss'])\n"
+        "print([m for m in ('torch', 'submitit', 'rich', 'numpy', 'yaml', 'jinja2') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
