@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from neoxlite.data.index_map import IndexMap
 from neoxlite.data.indexed import IndexedDataset
+from neoxlite.errors import DataError
 
 
 class SampleDataset(Protocol):
@@ -41,23 +42,29 @@ class GPTDataset:
         return self.sample(number)
 
     def sample(self, number: int) -> npt.NDArray[np.int64]:
-        """Return sample ``number`` of an endless sequence that begins again when the samples are used up."""
+        """Return sample ``number`` of an endless sequence that begins again when the samples are used up.
+
+        Raises:
+            DataError: the sizes or offsets of the index do not lead to that many tokens.
+        """
         samples = self.index_map.shuffle_idx.size
         if number >= samples:
             number %= max(samples - 1, 1)
         place = int(self.index_map.shuffle_idx[number])
         (first, offset), (last, end) = self.index_map.sample_idx[place : place + 2].tolist()
         out = np.empty(self.seq_length + 1, np.int64)
-        if first == last:
-            out[:] = self.dataset.get(int(self.index_map.doc_idx[first]), offset, end - offset + 1)
-            return out
         filled = 0
         for position in range(first, last + 1):
-            part = self.dataset.get(
-                int(self.index_map.doc_idx[position]),
-                offset if position == first else 0,
-                end + 1 if position == last else None,
-            )
+            begin = offset if position == first else 0
+            length = end + 1 - begin if position == last else None
+            part = self.dataset.get(int(self.index_map.doc_idx[position]), begin, length)
+            if filled + part.size > out.size:
+                break
             out[filled : filled + part.size] = part
             filled += part.size
+        if filled != out.size:
+            raise DataError(
+                f"{self.dataset.prefix}: sample {place} does not have {out.size} tokens: the index is damaged",
+                hint=f"Check it with `neoxlite data inspect {self.dataset.prefix}`.",
+            )
         return out

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neoxlite.data.gpt_dataset import GPTDataset
@@ -63,6 +63,7 @@ def test_a_range_is_an_array_of_its_numbers() -> None:
         np.testing.assert_array_equal(getattr(listed, name), getattr(ranged, name))
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=20), st.integers(1, 40), st.integers(1, 9), st.integers(0, 99))
 def test_samples_tile_the_shuffled_stream(sizes: list[int], num_samples: int, seq_length: int, seed: int) -> None:
     """Sample i begins at token i * seq_length of the shuffled documents laid end to end, counted one by one."""
@@ -272,3 +273,18 @@ def test_numbers_outside(golden: Path) -> None:
     assert len({tuple(samples.sample(number)) for number in range(91)}) == 91
     np.testing.assert_array_equal(samples.sample(91), samples[1])
     np.testing.assert_array_equal(samples.sample(180), samples[0])
+
+
+def test_damaged_offsets_are_no_garbage(copied: Callable[[str, str], str]) -> None:
+    """A byte offset behind the end of the tokens, which opening does not read, ends in a message when it is used."""
+    prefix = copied("u16_rand", "d")
+    path = Path(f"{prefix}.idx")
+    data = bytearray(path.read_bytes())
+    at = 34 + 4 * 300 + 8 * 150
+    data[at : at + 8] = (10**6).to_bytes(8, "little")
+    path.write_bytes(data)
+    dataset = IndexedDataset(prefix)
+    index_map = build_index_map(dataset.sizes, range(300), num_samples=10, seq_length=100, seed=1)
+    samples = GPTDataset(dataset, index_map, 100)
+    with pytest.raises(DataError, match="the index is damaged"):
+        sum(len(samples[number]) for number in range(len(samples)))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neoxlite.data.indexed import IndexedDataset
@@ -95,6 +95,7 @@ def test_merge_of_multi_sequence_documents(golden: Path, tmp_path: Path) -> None
     assert IndexedDataset(tmp_path / "m").documents.tolist() == first + [6 + end for end in second[1:]]
 
 
+@settings(deadline=None, derandomize=True)
 @given(
     st.lists(st.lists(st.lists(st.integers(0, 2**16 - 1), max_size=9), max_size=4), max_size=8),
     st.sampled_from(["uint16", "int32", "int64"]),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neoxlite.config import NeoxConfig, load_config
@@ -105,6 +105,7 @@ class Numbers:
         return np.array([number])
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.integers(1, 60), st.sampled_from([1, 2, 3]), st.sampled_from([1, 2]), st.integers(0, 40), st.integers(1, 9))
 def test_resumed_equals_unbroken(size: int, micro: int, ranks: int, stop: int, more: int) -> None:
     """A loader made at the position of another reads on as that one would, across any number of passes."""
@@ -122,6 +123,7 @@ def test_resumed_equals_unbroken(size: int, micro: int, ranks: int, stop: int, m
     assert unbroken.position == resumed.position == stop + more
 
 
+@settings(deadline=None, derandomize=True)
 @given(
     st.sampled_from([(1, 8, 1), (2, 4, 1), (8, 1, 1), (1, 1, 8), (2, 2, 2), (4, 1, 2), (1, 4, 2)]), st.integers(8, 64)
 )

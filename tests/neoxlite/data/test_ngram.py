@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neoxlite.data import ngram
@@ -49,6 +49,7 @@ def test_by_hand(written: Callable[..., str]) -> None:
     assert (result.train_tokens, result.valid_tokens, result.vocab_size) == (8, 4, 4)
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=60), st.integers(5, 7))
 def test_probabilities_add_up(tmp_path_factory: pytest.TempPathFactory, tokens: list[int], vocab_size: int) -> None:
     """After every token, seen or not, the probabilities of all tokens add up to one."""
