@@ -1,0 +1,28 @@
+"""What launchers have in common: words of a launch line, and the two scripts that a line starts.
+
+A launch line starts either ``rank.sh``, once for each rank, or ``node.sh``, once for each node; both are written into
+the job folder by the job script. What they run is in the step's file, never on the launch line: mpirun and srun give a
+lone ``:`` a meaning of their own, and pdsh hands its line to a shell on each node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hpcjob.plan import Plan
+from hpcjob.quoting import ScriptText
+
+Word = str | ScriptText
+"""A plain word is quoted when the script is rendered; a `ScriptText` is shell text written here."""
+
+Launcher = Callable[[Plan, ScriptText], Sequence[Word]]
+"""Returns the words that start a step on all nodes, given the plan and the word that names the step's file."""
+
+RANK_SH = ScriptText('"$jobdir/rank.sh"')
+NODE_SH = ScriptText('"$jobdir/node.sh"')
+
+
+def has_option(arguments: Sequence[str], *names: str) -> bool:
+    """Whether the profile's own ``arguments`` give one of these options: as ``--x y``, ``-x y`` or ``--x=y``."""
+    given = {argument.partition("=")[0].lstrip("-") for argument in arguments if argument.startswith("-")}
+    return any(name.lstrip("-") in given for name in names)

@@ -1,0 +1,297 @@
+"""Job file x cluster profile -> script text. Pure: only templates are read, and the same plan gives the same bytes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from hpcjob import __version__
+from hpcjob.errors import HpcjobError, InputError
+from hpcjob.job import Python
+from hpcjob.launchers import launch_line
+from hpcjob.plan import Plan, PlannedStep
+from hpcjob.quoting import ScriptText, comment
+from hpcjob.templating import Loader, environment
+from hpcjob.units import format_clock
+
+_SOURCES_LINE = "#=sources=#\n"
+_SIGNAL_LIMIT_S = 65_535  # of sbatch --signal
+_NCCL_DEFAULTS = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
+_SUBMIT = {"slurm": "sbatch", "pbs": "qsub", "gridengine": "qsub", "pjm": "pjsub", "local": "bash"}
+
+# Variables that the script, the launchers or bash itself set: a job that sets them would not get what it asks for.
+_RESERVED = re.compile(
+    r"(HPCJOB|NEOXLITE)_\w*|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|_|BASH\w*|COMP_\w*|SHELLOPTS|SHLVL|PWD|OLDPWD|"
+    r"U?ID|EUID|PPID|IFS|ENV|DIRSTACK|FUNCNAME|FUNCNEST|GROUPS|HISTCMD|HOSTNAME|HOSTTYPE|LINENO|MACHTYPE|MAPFILE|OPTARG|"
+    r"OPTERR|OPTIND|OSTYPE|PIPESTATUS|POSIXLY_CORRECT|PS4|RANDOM|REPLY|SECONDS|SRANDOM|EPOCH\w*|GLOBIGNORE|EXECIGNORE|"
+    r"address|argv|before|child|code|count|digits|family|file|first|folder|helpers|host|hosts|jobdir|job_id|key|kind|"
+    r"known|launcher|log|mask|missing|module_init|mpirun|name|names|node_rank|nodes|outcome|problem|procs_per_node|python|"
+    r"record|seen|signal|signalled|source_file|step|stop_at_s|submit_dir|tag|tick|tries|value|variable|venv|word|words|"
+    r"world_size|agent"
+)
+_SECRET = re.compile(r"(\w*_)?(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A script, and what its reader should know of it.
+
+    Attributes:
+        script: text of the script.
+        notes: the plan's notes and those about templates; each is a comment of the script too.
+    """
+
+    script: str
+    notes: tuple[str, ...]
+
+
+def render(plan: Plan, *, jobdir: str | None = None, template: Path | None = None) -> str:
+    """Return the batch script of ``plan``: `render_with_notes` without the notes."""
+    return render_with_notes(plan, jobdir=jobdir, template=template).script
+
+
+def render_with_notes(plan: Plan, *, jobdir: str | None = None, template: Path | None = None) -> Rendered:
+    """Return the batch script of ``plan``.
+
+    Args:
+        jobdir: folder of the job, which exists when the script starts; None: the script makes one.
+        template: a template to use in place of ``templates/<scheduler>.sh.j2``.
+
+    Raises:
+        InputError: a value fits neither shell nor scheduler; the message names its key.
+        HpcjobError: a template is missing or broken, or puts out a value that went through no filter.
+    """
+    scheduler = plan.profile.scheduler.type
+    main = f"{scheduler}.sh.j2"
+    loader = Loader(template, main)
+    try:
+        text = environment(loader, scheduler).get_template(main).render(_context(plan, jobdir))
+    except jinja2.TemplateNotFound as error:
+        raise HpcjobError(f"there is no template {error.name}", hint="put it into a folder `templates`") from None
+    except jinja2.TemplateSyntaxError as error:
+        where = f"{error.filename or main}:{error.lineno}"
+        raise HpcjobError(f"{where}: {error.message}", hint="mend the template") from None
+    except jinja2.TemplateError as error:
+        used = ", ".join(map(str, loader.used.values()))
+        raise HpcjobError(f"template: {error.message}", hint=f"mend the template (used: {used})") from None
+    told = tuple(f"template {name} is {path}" for name, path in loader.own().items())
+    header = _header(plan, loader) + "".join(f"# note: {comment(note)}\n" for note in told)
+    return Rendered(text.replace(f"\n{_SOURCES_LINE}", f"\n{header}", 1), (*plan.notes, *told))
+
+
+def _header(plan: Plan, loader: Loader) -> str:
+    """Return the lines that say what the script was made from."""
+    digest = f"sha256 {loader.sha256[:12]}"
+    lines = [f"{plan.profile.title}: made by hpcjob {__version__}"]
+    lines += [
+        f"{kind} {source.label}, sha256 {source.sha256[:12]}"
+        for kind, source in (("job", plan.job_source), ("profile", plan.profile_source))
+        if source
+    ]
+    lines.append(f"template {' over '.join(list(loader.used)[:2])} and parts, {digest}")
+    submit = _SUBMIT[plan.profile.scheduler.type]
+    if plan.profile.scheduler.account == "-g-cli":
+        group = plan.account or "GROUP"
+        lines.append(f"submit: {submit} -g {group} FILE   (the group is taken on the command line only)")
+    else:
+        lines.append(f"submit: {submit} FILE")
+    return "".join(f"# {comment(line)}\n" for line in lines)
+
+
+# --- what templates see ---------------------------------------------------------------------------------------------
+
+
+def _context(plan: Plan, jobdir: str | None) -> dict[str, Any]:
+    profile = plan.profile
+    first = plan.steps[0].python
+    return {
+        **_directives(plan),
+        "name": plan.name,
+        "jobdir": jobdir,
+        "notes": plan.notes,
+        "summary": _summary(plan),
+        "modules": plan.modules,
+        "module_use": plan.module_use,
+        "module_init": profile.modules.init,
+        "module_purge": profile.modules.purge,
+        "source": plan.job.source,
+        "python": _python(first, [step for step in plan.steps if step.python == first]),
+        "commands": _commands(plan),
+        "gpu_relation": ">=" if profile.scheduler.type == "local" else "==",
+        "versions": (profile.versions.cuda or "-", profile.versions.nccl or "-", profile.versions.nccl_from),
+        "env": _variables(plan.env, "env"),
+        "names_of_env": sorted(plan.env),
+        "mpirun": _mpirun(plan),
+        "network": [{"name": name, "value": value} for name, value in _nccl(plan).items()],
+        "nccl_file": plan.gpus_per_node and "NCCL_DEBUG_FILE" not in plan.env,
+        "peak_tflops": profile.node.peak_tflops and f"{profile.node.peak_tflops:g}",
+        "interface": profile.network_interface,
+        "port_base": profile.master_port_base,
+        "agents": any(step.launcher in ("torchrun", "pdsh") for step in plan.steps),
+        "remote": plan.nodes > 1 and "pdsh" in plan.launchers,
+        "ssh_port": profile.ssh.port,
+        "steps": [_step(plan, step, number) for number, step in enumerate(plan.steps, 1)],
+    }
+
+
+def _directives(plan: Plan) -> dict[str, Any]:
+    """Return what the directives need; a key that the scheduler cannot honour is refused by its grammar."""
+    job, scheduler = plan.job, plan.profile.scheduler
+    raw = [*scheduler.extra, *job.extra]
+    if "pdsh" in plan.launchers and plan.profile.ssh.access == "switch" and plan.profile.ssh.directive:
+        raw.append(plan.profile.ssh.directive)
+    variables, extra = _joined_variables(raw) if scheduler.type == "pbs" else ("", raw)
+    warned = scheduler.type == "slurm" and scheduler.signal and 0 < plan.stop_before_s <= _SIGNAL_LIMIT_S
+    for key, value, takers in (
+        ("exclude", job.exclude, ("slurm",)),
+        ("reservation", job.reservation, ("slurm", "pbs")),
+        ("memory", plan.memory_gib, ("slurm", "pbs", "local")),
+    ):
+        if value and scheduler.type not in takers:
+            raise InputError(f"{key}: {plan.profile.name} ({scheduler.type}) has no such request", hint=f"remove {key}")
+    return {
+        "account": plan.account if scheduler.account != "none" else None,
+        "account_style": scheduler.account,
+        "queue": plan.queue,
+        "reservation": job.reservation,
+        "exclude": ",".join(job.exclude),
+        "nodes": plan.nodes,
+        "gpus": plan.gpus_per_node,
+        "gpu_request": scheduler.gpu_request,
+        "procs_per_node": plan.procs_per_node,
+        "cpus_per_proc": plan.cpus_per_proc,
+        "memory_mib": round(plan.memory_gib * 1024) if plan.memory_gib else None,
+        "walltime": format_clock(plan.walltime_s),
+        "signal_s": plan.stop_before_s if warned else 0,
+        "timer_s": plan.walltime_s - plan.stop_before_s if plan.stop_before_s and not warned else 0,
+        "select": _select(plan),
+        "rerunnable": scheduler.rerunnable,
+        "variables": variables,
+        "extra": extra,
+        "mpi_procs": _mpi_procs(plan),
+    }
+
+
+def _joined_variables(raw: Sequence[str]) -> tuple[str, list[str]]:
+    """Split off the ``-v`` of PBS's raw directives as one list: of several ``-v``, PBS takes the last alone."""
+    given = [line.strip()[2:].strip() for line in raw if line.strip().startswith("-v")]
+    return ",".join(given), [line for line in raw if not line.strip().startswith("-v")]
+
+
+def _select(plan: Plan) -> str:
+    select = plan.profile.scheduler.select
+    cpus = (plan.cpus_per_proc or 0) * plan.procs_per_node or plan.profile.node.cores or 1
+    for name, value in (("gpus", plan.gpus_per_node), ("procs", plan.procs_per_node), ("cpus", cpus)):
+        select = select.replace(f"{{{name}}}", str(value))
+    memory = f":mem={round(plan.memory_gib * 1024)}mb" if plan.memory_gib else ""
+    return f"{plan.nodes}{select}{memory}"
+
+
+def _mpi_procs(plan: Plan) -> int:
+    """Return the number of processes that mpirun starts at most, 0 if it starts none."""
+    started = {"mpirun": plan.world_size, "torchrun": plan.nodes if plan.nodes > 1 else 0}
+    return max(started.get(launcher, 0) for launcher in plan.launchers)
+
+
+def _summary(plan: Plan) -> str:
+    shape = f"{plan.nodes} nodes, {plan.gpus_per_node} GPUs and {plan.procs_per_node} ranks a node"
+    steps = ", ".join(f"{step.name} ({step.launcher})" for step in plan.steps)
+    return f"{shape}, {format_clock(plan.walltime_s)}; {steps}"
+
+
+def _python(python: Python, steps: Sequence[PlannedStep]) -> dict[str, Any]:
+    """Return what a script needs to enter ``python``, with the packages that ``steps`` import from it."""
+    packages = ["neoxlite", "deepspeed"] if any(step.is_train for step in steps) else []
+    if any(step.is_train or step.launcher in ("torchrun", "pdsh") for step in steps):
+        packages.append("torch")
+    return {
+        "venv": python.venv,
+        "conda": python.conda,
+        "conda_failure": f"python.conda: {python.conda} could not be activated",
+        "executable": python.executable,
+        "executable_failure": f"python.executable: there is no {python.executable}",
+        "packages": packages,
+    }
+
+
+def _commands(plan: Plan) -> list[dict[str, str]]:
+    """Return the commands that the launch lines need, mpirun excepted."""
+    needed = {"pdsh"} if "pdsh" in plan.launchers and plan.nodes > 1 else set()
+    if plan.profile.scheduler.type == "slurm" and {"srun", "torchrun"} & set(plan.launchers):
+        needed.add("srun")
+    return [{"name": name, "failure": f"launcher: there is no {name} on PATH"} for name in sorted(needed)]
+
+
+def _mpirun(plan: Plan) -> str | None:
+    agents = plan.profile.scheduler.type != "slurm" and plan.nodes > 1 and "torchrun" in plan.launchers
+    return plan.profile.launcher.mpirun if agents or "mpirun" in plan.launchers else None
+
+
+def _nccl(plan: Plan) -> dict[str, str]:
+    """Return NCCL's defaults that the job leaves alone, and the interface for NCCL's and gloo's own connections."""
+    variables = dict(_NCCL_DEFAULTS) if plan.gpus_per_node else {}
+    if interface := plan.profile.network_interface:
+        variables["GLOO_SOCKET_IFNAME"] = interface
+        if plan.gpus_per_node:
+            variables["NCCL_SOCKET_IFNAME"] = interface
+    return {name: value for name, value in variables.items() if name not in plan.env}
+
+
+def _variables(env: Mapping[str, Any], key: str) -> list[dict[str, str]]:
+    """Return variables for the templates.
+
+    Raises:
+        InputError: the script, a launcher or bash sets the variable itself, or it is a secret.
+    """
+    for name in env:
+        if _RESERVED.fullmatch(name):
+            raise InputError(f"{key}.{name}: is set by the job script itself", hint="give the variable another name")
+        if _SECRET.fullmatch(name):
+            raise InputError(
+                f"{key}.{name}: a secret would stand in the script for all to read",
+                hint="export it in a file of your own (chmod 600) and name that file under `source:`",
+            )
+    return [{"name": name, "value": str(value), "key": f"{key}.{name}"} for name, value in env.items()]
+
+
+def _step(plan: Plan, step: PlannedStep, number: int) -> dict[str, Any]:
+    several = len(plan.steps) > 1
+    work = "train" if step.is_train else "command"
+    launched = step.launcher != "none"
+    world_size = plan.world_size if launched else 1
+    own = _variables(step.env, f"steps[{number - 1}].env" if several else "env")
+    own.append({"name": "NEOXLITE_WORLD_SIZE", "value": str(world_size), "key": "nodes"})
+    if launched and plan.procs_per_node > 1 and not {"OMP_NUM_THREADS"} & {*plan.env, *step.env}:
+        own.append({"name": "OMP_NUM_THREADS", "value": str(_threads(plan)), "key": "cpus_per_gpu"})
+    return {
+        "number": number,
+        "name": step.name,
+        "name_json": json.dumps(step.name, ensure_ascii=False),
+        "kind": work,
+        "key": f"steps[{number - 1}].{work}" if several else work,
+        "launcher": step.launcher,
+        "world_size": world_size,
+        "env": own,
+        "exported": [variable["name"] for variable in own],
+        "python": None if step.python == plan.steps[0].python else _python(step.python, [step]),
+        "argv": _argv(step),
+        "launch": launch_line(plan, step.launcher, ScriptText(f'"$jobdir/step{number}.sh"')),
+    }
+
+
+def _argv(step: PlannedStep) -> list[str]:
+    own = step.argv[0] == "python"
+    return [ScriptText('"$python"'), *step.argv[1:]] if own else list(step.argv)
+
+
+def _threads(plan: Plan) -> int:
+    """Return the threads of one rank: the cores that it asks for, else its share of the node's."""
+    node = plan.profile.node
+    share = (node.cores or 1) * (plan.gpus_per_node / node.gpus if plan.gpus_per_node else 1)
+    return plan.cpus_per_proc or max(1, int(share) // plan.procs_per_node)

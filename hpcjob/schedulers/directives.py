@@ -1,0 +1,122 @@
+"""What each scheduler takes as the value of a directive: one table, one row a key.
+
+Directives are not shell: quotes, backslashes, ``#`` and ``$`` mean something else in each scheduler, and a value that
+does not fit is cut or ignored there without a word. So a value is checked here, and refused with its key's name.
+
+Sources: sbatch(1) and ``src/sbatch/opt.c`` of Slurm 22.05 (double quotes, backslash, ``%`` in file names); qsub(1B) of
+OpenPBS 23.06 and its behaviour (quotes are removed, nothing is expanded, a trailing comment is an error); submit(1) and
+sge_types(5) of Grid Engine 8.1.9; the manual of Fujitsu's job operation software (names of at most 63 bytes).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hpcjob.errors import InputError
+from hpcjob.profile import SchedulerName
+from hpcjob.quoting import ScriptText, check_text, shorten
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What the value of one key may be.
+
+    Attributes:
+        pattern: the whole value matches it.
+        takes: the same for people.
+        quoted: put into double quotes unless the value is plain.
+        percent: ``%`` begins a pattern of the scheduler and is doubled.
+    """
+
+    pattern: re.Pattern[str]
+    takes: str
+    quoted: bool = False
+    percent: bool = False
+
+
+def _rule(pattern: str, takes: str, *, quoted: bool = False, percent: bool = False) -> Rule:
+    return Rule(re.compile(pattern), takes, quoted, percent)
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.,:@%+=/^-]+")
+_WORD = r"[A-Za-z0-9][A-Za-z0-9._+@-]{0,127}"
+_WORD_TAKES = "letters, digits and . _ + - @, a letter or digit first"
+_RAW = _rule(r"-[^\n]*", "one line that begins with -, as in the script but without the prefix")
+_COUNT = _rule(r"\d{1,9}", "a number")
+_CLOCK = _rule(r"\d{2,5}:\d\d:\d\d", "HH:MM:SS")
+_PATH = r"[^\"\\]+"
+
+_COMMON: Mapping[str, Rule] = {
+    "account": _rule(_WORD, _WORD_TAKES),
+    "queue": _rule(_WORD, _WORD_TAKES),
+    "reservation": _rule(_WORD, _WORD_TAKES),
+    "extra": _RAW,
+    "nodes": _COUNT,
+    "count": _COUNT,
+    "walltime": _CLOCK,
+}
+
+_RULES: Mapping[SchedulerName, Mapping[str, Rule]] = {
+    "slurm": {
+        **_COMMON,
+        "name": _rule(r"[^\"'\\/]{1,200}", "at most 200 characters without quotes, \\ and /", quoted=True),
+        "queue": _rule(rf"{_WORD}(,{_WORD})*", "names of partitions, separated by commas"),
+        "exclude": _rule(r"[A-Za-z0-9][A-Za-z0-9._,\[\]-]*", "host names such as node[1-3,7]"),
+        "jobdir": _rule(_PATH, 'no " and no \\', quoted=True, percent=True),
+    },
+    "pbs": {
+        **_COMMON,
+        "name": _rule(
+            r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}",
+            "letters, digits and . _ + -, a letter, digit or _ first, at most 200",
+        ),
+        "select": _rule(r"\d+(:[a-z_]+=[A-Za-z0-9_.]+)*", "N:resource=value:... without blanks"),
+        "variables": _rule(
+            r"[A-Za-z_]\w*(=[^\s\"'\\,]*)?(,[A-Za-z_]\w*(=[^\s\"'\\,]*)?)*", "NAME=value,... of plain text"
+        ),
+        "jobdir": _rule(_PATH, 'no " and no \\', quoted=True),
+    },
+    "gridengine": {
+        **_COMMON,
+        "name": _rule(
+            r"[A-Za-z_][A-Za-z0-9._+-]{0,199}", "letters, digits and . _ + -, a letter or _ first, at most 200"
+        ),
+        "jobdir": _rule(r"[^\s\"'\\$:*?]+", "no blanks, quotes, and none of \\ $ : * ?"),
+    },
+    "pjm": {
+        **_COMMON,
+        "name": _rule(
+            r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}", "letters, digits and . _ -, a letter, digit or _ first, at most 63"
+        ),
+        "jobdir": _rule(r"[^\s\"'\\$%]+", "no blanks, quotes, and none of \\ $ %"),
+    },
+    "local": {**_COMMON, "name": _rule(r"[^/]{1,200}", "at most 200 characters without /")},
+}
+
+
+def directive(scheduler: SchedulerName, value: str | int, key: str) -> ScriptText:
+    """Return ``value`` as it stands in a directive line of ``scheduler``.
+
+    Args:
+        key: the key of the job file or profile, as in the table.
+
+    Raises:
+        InputError: the scheduler cannot take the value; the message names ``key`` and what it takes.
+    """
+    rule = _RULES[scheduler].get(key)
+    if rule is None:
+        raise InputError(f"{key}: {scheduler} has nothing of the kind", hint=f"remove {key} from the job")
+    text = str(value)
+    check_text(text, key)
+    if not rule.pattern.fullmatch(text) or (key == "name" and not _fits_folder(text)):
+        raise InputError(f"{key}: {scheduler} cannot take {shorten(text)}", hint=f"it takes {rule.takes}")
+    if rule.percent:
+        text = text.replace("%", "%%")
+    return ScriptText(f'"{text}"' if rule.quoted and not _PLAIN.fullmatch(text) else text)
+
+
+def _fits_folder(name: str) -> bool:
+    """A job's name is also that of a folder: not ``..``, no blank at an end, and short enough for file systems."""
+    return name.strip(". ") != "" and name == name.strip() and len(name.encode()) <= 200

@@ -1,0 +1,107 @@
+"""The Jinja environment of job scripts: sandboxed, strict, and refusing every value that went through no filter."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from jinja2.sandbox import SandboxedEnvironment
+
+from hpcjob import quoting, resources
+from hpcjob.errors import HpcjobError
+from hpcjob.profile import SchedulerName
+from hpcjob.quoting import ScriptText
+from hpcjob.schedulers.directives import directive
+
+KIND = "templates"
+_LINE_LENGTH = 118
+
+
+class Loader(jinja2.BaseLoader):
+    """Loads templates from the user's folders, then from hpcjob's own, and remembers what it loaded.
+
+    Args:
+        given: a file that is used for the template ``name`` wherever it lies.
+
+    Attributes:
+        used: name -> path, in the order of loading.
+    """
+
+    def __init__(self, given: Path | None = None, name: str = "") -> None:
+        self._given = {name: given} if given else {}
+        self._digest = hashlib.sha256()
+        self.used: dict[str, Path] = {}
+
+    def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
+        """Return text, path and freshness of a template, as Jinja asks for it."""
+        path = self._given.get(template) or resources.find(KIND, template)[0]
+        if path is None:
+            raise jinja2.TemplateNotFound(template)
+        try:
+            text = path.read_bytes().decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise HpcjobError(f"{path}: {error}", hint="a template is a readable text file in UTF-8") from None
+        self.used[template] = path
+        self._digest.update(text.encode())
+        return text, str(path), lambda: True
+
+    @property
+    def sha256(self) -> str:
+        """Hexadecimal digest of all templates that were loaded, in order."""
+        return self._digest.hexdigest()
+
+    def own(self) -> dict[str, Path]:
+        """Return those of the user's that were used, name -> path."""
+        ours = resources.shipped(KIND)
+        return {name: path for name, path in self.used.items() if not path.resolve().is_relative_to(ours.resolve())}
+
+
+def environment(loader: Loader, scheduler: SchedulerName) -> jinja2.Environment:
+    """Return the environment whose filters are the only way of a value into a script of ``scheduler``.
+
+    ``sh(key)`` and ``sh_words(key)``: words of bash. ``directive(key)``: the value of a directive. ``comment``: the end
+    of a comment line. ``command(key)``: a launch line over several lines. Comments are written ``{## ##}``, because
+    ``{#`` is bash's length of a variable.
+    """
+    made = SandboxedEnvironment(
+        loader=loader,
+        undefined=jinja2.StrictUndefined,
+        finalize=_only_filtered,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        comment_start_string="{##",
+        comment_end_string="##}",
+        cache_size=0,
+    )
+    made.filters = {
+        "sh": quoting.sh,
+        "sh_words": quoting.sh_words,
+        "comment": quoting.comment,
+        "directive": lambda value, key: directive(scheduler, value, key),
+        "command": _command,
+        "length": len,
+    }
+    return made
+
+
+def _only_filtered(value: Any) -> ScriptText:
+    if isinstance(value, ScriptText):
+        return value
+    raise jinja2.TemplateRuntimeError(
+        f"the value {quoting.shorten(str(value))} went through no filter: use sh(key), directive(key) or comment"
+    )
+
+
+def _command(words: Sequence[str], key: str) -> ScriptText:
+    """Return a command of several lines, each continued by a backslash and short enough to read."""
+    lines = [""]
+    for word in words:
+        quoted = quoting.sh(word, key)
+        if lines[-1] and len(lines[-1]) + len(quoted) > _LINE_LENGTH - 6:
+            lines.append("")
+        lines[-1] += f" {quoted}" if lines[-1] else quoted
+    return ScriptText(" \\\n  ".join(lines))

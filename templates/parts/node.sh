@@ -1,0 +1,22 @@
+# One node: bash node.sh STEP_FILE [NODE_RANK]. Starts torchrun's agent, which starts the ranks of this node.
+set -uo pipefail
+builtin source "${0%/*}/env.sh"
+builtin source "${0%/*}/common.sh"
+builtin source "$1"
+cd -- "$HPCJOB_SUBMIT_DIR" || end_job 87 "check: $(hostname): no folder $HPCJOB_SUBMIT_DIR here"
+
+node_rank=${2-${OMPI_COMM_WORLD_RANK-${SLURM_PROCID-0}}}
+tag=$HPCJOB_JOB_ID.node$node_rank.$$
+HPCJOB_PROCESS=$tag "$python" -m torch.distributed.run --nnodes "$nodes" --node-rank "$node_rank" \
+  --nproc-per-node "$procs_per_node" --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" \
+  --no-python bash "${0%/*}/rank.sh" "$1" &
+agent=$!
+(watch "$agent" "$$" "$tag" </dev/null >/dev/null 2>&1 &)
+
+trap 'kill -TERM "$agent" 2>/dev/null; signalled=1' TERM INT HUP
+while :; do
+  signalled='' code=0
+  wait "$agent" || code=$?
+  [[ $signalled ]] || break # a trap ended the wait, not the agent
+done
+((code == 0)) || end_job "$code" "node $(hostname): its ranks ended with code $code"

@@ -1,0 +1,40 @@
+# One rank: bash rank.sh STEP_FILE. The step's file says what runs, and which launcher started this.
+set -uo pipefail
+builtin source "${0%/*}/env.sh"
+builtin source "${0%/*}/common.sh"
+builtin source "$1"
+cd -- "$HPCJOB_SUBMIT_DIR" || end_job 87 "check: $(hostname): no folder $HPCJOB_SUBMIT_DIR here"
+
+case $launcher in
+  mpirun)
+    export RANK=${OMPI_COMM_WORLD_RANK-${PMI_RANK-}} WORLD_SIZE=${OMPI_COMM_WORLD_SIZE-${PMI_SIZE-}}
+    export LOCAL_RANK=${OMPI_COMM_WORLD_LOCAL_RANK-${MPI_LOCALRANKID-}}
+    ;;
+  srun) export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID ;;
+  none)
+    RANK=0 WORLD_SIZE=1 LOCAL_RANK=0
+    [[ $kind != train ]] || export RANK WORLD_SIZE LOCAL_RANK # other programs are left to think for themselves
+    ;;
+  *) ;; # torchrun has set them
+esac
+if [[ ! ${RANK-} || ${WORLD_SIZE-} != "$world_size" ]]; then
+  end_job 87 "check: $(hostname): $launcher started rank ${RANK:-?} of ${WORLD_SIZE:-?}, asked were $world_size ranks"
+fi
+if [[ $LOCAL_RANK == 0 && $launcher != none ]]; then
+  problem=$(check_gpus) || end_job 87 "check: $problem"
+fi
+
+# The log of this rank; rank 0's lines are in the job's log too. tee outlives a signal to show what the rank says of it.
+log=$HPCJOB_JOBDIR/${HPCJOB_JOB_ID}_${RANK}_log.out
+if ((RANK == 0)); then
+  exec > >(
+    trap '' TERM INT HUP USR2
+    exec tee -a "$log"
+  ) 2>&1
+else
+  exec >>"$log" 2>&1
+fi
+tag=$HPCJOB_JOB_ID.$RANK.$$
+(watch "$$" "$PPID" "$tag" </dev/null >/dev/null 2>&1 &)
+export HPCJOB_PROCESS=$tag
+exec "${argv[@]}"
