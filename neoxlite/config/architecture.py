@@ -41,6 +41,11 @@ def expand_attention(pattern: list[Any] | None, num_layers: int) -> list[str]:
 
 def _repeat(item: Any, num_layers: int) -> list[str]:
     match item:
+        case [[*kinds], int(count)] if count * len(kinds) > num_layers:
+            raise ConfigError(
+                f"attention_config repeats {len(kinds)} kinds {count} times; num_layers is {num_layers}",
+                hint='use "all" for the count',
+            )
         case [[*kinds], count] if kinds and all(isinstance(kind, str) for kind in kinds):
             if count == "all":
                 if num_layers % len(kinds):

@@ -56,7 +56,8 @@ def _layout_hint(world_size: int, pipe: int, model: int) -> str:
     below = world_size // copy * copy
     counts = [count for count in (below, below + copy) if count]
     choices = f"use {' or '.join(str(count) for count in counts)} GPUs"
-    pairs = [(p, m) for p in range(1, world_size + 1) for m in range(1, world_size + 1) if world_size % (p * m) == 0]
+    sizes = [size for size in range(1, world_size + 1) if world_size % size == 0]
+    pairs = [(p, m) for p in sizes for m in sizes if world_size % (p * m) == 0]
     near = sorted(pairs, key=lambda pair: (abs(pair[0] * pair[1] - copy), abs(pair[0] - pipe) + abs(pair[1] - model)))
     named = [f"pipe_parallel_size {p} with model_parallel_size {m}" for p, m in near[:2]]
     return f"{choices}, or {' or '.join(named)}"

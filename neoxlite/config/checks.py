@@ -18,6 +18,8 @@ _REQUIRED = ("num_layers", "hidden_size", "num_attention_heads", "seq_length", "
 
 # Key -> (test, what it must be). None is not tested.
 _Range = tuple[Callable[[Any], bool], str]
+_MOST_LAYERS = 100_000  # the layer list is built; a slip of the finger must not fill the memory
+_LAYERS: _Range = (lambda value: 1 <= value <= _MOST_LAYERS, f"from 1 to {_MOST_LAYERS:,}")
 _AT_LEAST_1: _Range = (lambda value: value >= 1, "at least 1")
 _NOT_NEGATIVE: _Range = (lambda value: value >= 0, "at least 0")
 _SHARE: _Range = (lambda value: 0 <= value <= 1, "from 0 to 1")
@@ -25,15 +27,16 @@ _PROBABILITY: _Range = (lambda value: 0 <= value < 1, "at least 0 and less than 
 _POSITIVE: _Range = (lambda value: value > 0, "greater than 0")
 _RANGES: dict[str, _Range] = {
     **dict.fromkeys(_REQUIRED, _AT_LEAST_1),
+    "num_layers": _LAYERS,
     **dict.fromkeys(("make_vocab_size_divisible_by", "checkpoint_num_layers", "log_interval"), _AT_LEAST_1),
     **dict.fromkeys(("eval_interval", "num_kv_heads", "mlp_multiple_of", "intermediate_size"), _AT_LEAST_1),
-    **dict.fromkeys(("keep_last_n_checkpoints", "lr_decay_iters", "seed", "num_samples"), _AT_LEAST_1),
-    **dict.fromkeys(("eval_iters", "weight_decay", "gradient_clipping", "min_lr", "temperature"), _NOT_NEGATIVE),
-    **dict.fromkeys(("top_k", "maximum_tokens", "iteration", "init_method_std"), _NOT_NEGATIVE),
-    **dict.fromkeys(("warmup", "rotary_pct", "top_p", "lr_decay_fraction"), _SHARE),
+    **dict.fromkeys(("keep_last_n_checkpoints", "lr_decay_iters", "seed"), _AT_LEAST_1),
+    **dict.fromkeys(("eval_iters", "weight_decay", "gradient_clipping", "min_lr"), _NOT_NEGATIVE),
+    **dict.fromkeys(("iteration", "init_method_std"), _NOT_NEGATIVE),
+    **dict.fromkeys(("warmup", "rotary_pct", "lr_decay_fraction"), _SHARE),
     **dict.fromkeys(("attention_dropout", "hidden_dropout"), _PROBABILITY),
     **dict.fromkeys(("layernorm_epsilon", "rms_norm_epsilon", "rotary_emb_base", "checkpoint_factor"), _POSITIVE),
-    **dict.fromkeys(("lr", "expansion_factor"), _POSITIVE),
+    **dict.fromkeys(("lr", "expansion_factor", "peak_theoretical_tflops"), _POSITIVE),
 }
 _PARTS = ("train", "valid", "test")
 _OPTIMIZER_TYPES = ("adam", "adamw", "onebitadam", "cpu_adam", "cpu_torch_adam", "sm3", "madgrad_wd", "sgd", "lion")
@@ -91,9 +94,9 @@ def check_model(values: Mapping[str, Any], where: Where) -> None:
 
 
 def _near_divisors(number: int, wanted: int) -> str:
-    divisors = [divisor for divisor in range(1, number + 1) if number % divisor == 0]
-    below = max(divisor for divisor in divisors if divisor <= max(1, wanted))
-    above = min(divisor for divisor in divisors if divisor >= min(number, wanted))
+    """Return the divisors on both sides of ``wanted``; the upper one is looked for up to 100 times as far."""
+    below = next(divisor for divisor in range(min(number, wanted), 0, -1) if number % divisor == 0)
+    above = next((divisor for divisor in range(wanted, min(number, 100 * wanted)) if number % divisor == 0), number)
     return str(below) if below == above else f"{below} or {above}"
 
 
@@ -149,6 +152,13 @@ def check_training(values: Mapping[str, Any], where: Where) -> None:
         )
     if values["fp16_lm_cross_entropy"] and values["precision"] != "fp16":
         raise where.error("fp16_lm_cross_entropy needs fp16", "fp16_lm_cross_entropy", hint="remove it or enable fp16")
+    factor = values["checkpoint_factor"]
+    if factor is not None and values["checkpoint_scale"] == "linear" and factor != int(factor):
+        raise where.error(
+            f"checkpoint_factor is {factor}; with checkpoint_scale linear it is a number of iterations",
+            "checkpoint_factor",
+            hint=f"write checkpoint_factor: {max(1, round(factor))}",
+        )
     for iteration in values["extra_save_iters"] or []:
         if not isinstance(iteration, int) or isinstance(iteration, bool) or iteration < 0:
             raise where.error(

@@ -14,11 +14,11 @@ from neoxlite.config.checks import Where, check_model, check_optimizer, check_tr
 from neoxlite.config.keys import Key, key_table, near_names
 from neoxlite.config.neox import NeoxConfig
 from neoxlite.config.old_keys import modernise
-from neoxlite.config.overrides import DEFAULT_BLOCKS, apply_overrides
+from neoxlite.config.overrides import apply_overrides, default_block
 from neoxlite.config.precision import resolve_precision, resolve_zero_stage
 from neoxlite.config.reader import Entry, Files, read_files
 from neoxlite.config.support import ignored_keys, unsupported_keys
-from neoxlite.config.values import typed
+from neoxlite.config.values import plain, typed
 from neoxlite.errors import ConfigError
 
 ConfigPath = str | os.PathLike[str]
@@ -75,10 +75,11 @@ def _refuse_unknown(entries: Mapping[str, Entry]) -> None:
         return
     name, entry = unknown[0]
     near = near_names(name)
-    others = f" (and {len(unknown) - 1} more: {', '.join(other for other, _ in unknown[1:6])})" if unknown[1:] else ""
+    rest = [plain(other.spelling) for _, other in unknown[1:]]
+    others = f" (and {len(rest)} more: {', '.join(rest[:5])})" if rest else ""
     raise ConfigError(
-        f"{entry.where}: {entry.spelling} is not a GPT-NeoX key{others}",
-        hint=f"did you mean {' or '.join(near)}?" if near else f"remove {entry.spelling}",
+        f"{entry.where}: {plain(entry.spelling)} is not a GPT-NeoX key{others}",
+        hint=f"did you mean {' or '.join(near)}?" if near else f"remove {plain(entry.spelling)}",
     )
 
 
@@ -126,7 +127,7 @@ class _Resolver:
 
     def _optimizer(self) -> None:
         values = self.values
-        block = values["optimizer"] or DEFAULT_BLOCKS["optimizer"]
+        block = values["optimizer"] if values["optimizer"] is not None else default_block("optimizer")
         check_optimizer(block, self.where)
         lr = float(block["params"].get("lr", 0.001))
         if values["lr"] is not None and values["lr"] != lr:
@@ -142,7 +143,7 @@ class _Resolver:
             self.warnings.append(
                 f"{self.where.prefix('global_num_gpus')}global_num_gpus is {given}; the run has {asked}"
             )
-        world_size = asked or given or max(1, pipe) * max(1, model)
+        world_size = next((size for size in (asked, given) if size is not None), max(1, pipe) * max(1, model))
         with self.where.of("pipe_parallel_size", "model_parallel_size"):
             sizes = layout(world_size, pipe, model)
         values.update(
@@ -171,11 +172,8 @@ class _Resolver:
                 f"{self.where.prefix('fp16')}fp16.type: {values['fp16']['type']} has no effect: the precision is "
                 f"{precision}; for bfloat16 write bf16: {{enabled: true}}"
             )
-        block = (
-            values["zero_optimization"]
-            if values["zero_optimization"] is not None
-            else DEFAULT_BLOCKS["zero_optimization"]
-        )
+        default = default_block("zero_optimization")
+        block = values["zero_optimization"] if values["zero_optimization"] is not None else default
         if "stage" not in block:
             raise self.where.error("zero_optimization has no stage", "zero_optimization", hint="add stage: 1")
         with self.where.of("zero_optimization", "pipe_parallel_size"):
@@ -184,7 +182,7 @@ class _Resolver:
             self.warnings.append(f"ZeRO stage {block['stage']} is raised to {stage}: {reason}")
         values.update(precision=precision, zero_optimization=block, zero_stage=stage)
         for name in ("reduce_scatter", "contiguous_gradients", "reduce_bucket_size", "allgather_bucket_size"):
-            values[f"zero_{name}"] = block.get(name, DEFAULT_BLOCKS["zero_optimization"][name])
+            values[f"zero_{name}"] = block.get(name, default[name])
         values["data_types"] = self._data_types(precision)
         return reason
 

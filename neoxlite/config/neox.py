@@ -66,7 +66,6 @@ class NeoxConfig:
     init_method_std: float
     attention_dropout: float
     hidden_dropout: float
-    output_layer_parallelism: str
 
     # Batch and layout
     train_batch_size: int
@@ -113,8 +112,7 @@ class NeoxConfig:
     test_data_weights: list[float] | None
     weight_by_num_documents: bool
     weighted_sampler_alpha: float
-    data_impl: str
-    pack_impl: str
+    eod_mask_loss: bool
     split: str
     seed: int
     tokenizer_type: str
@@ -126,23 +124,17 @@ class NeoxConfig:
     eval_iters: int
     log_interval: int
     tensorboard_dir: str | None
+    peak_theoretical_tflops: float | None
     save: str | None
     load: str | None
     iteration: int | None
+    finetune: bool
+    no_load_optim: bool
+    no_save_optim: bool
+    checkpoint_scale: Literal["linear", "log"]
     checkpoint_factor: int | float | None
     extra_save_iters: list[int] | None
     keep_last_n_checkpoints: int | None
-
-    # Text generation
-    text_gen_type: str | None
-    temperature: float
-    top_p: float
-    top_k: int
-    maximum_tokens: int
-    prompt_end: str
-    sample_input_file: str | None
-    sample_output_file: str | None
-    num_samples: int
 
     # About the configuration itself
     config_files: dict[str, str]

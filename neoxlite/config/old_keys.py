@@ -5,12 +5,11 @@ Each of them was removed or renamed between v1.0 (2022) and ea7aefd8 (2026); GPT
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from neoxlite.config.overrides import DEFAULT_BLOCKS
+from neoxlite.config.overrides import default_block
 from neoxlite.config.reader import Entry
 from neoxlite.config.values import shown
 from neoxlite.errors import ConfigError
@@ -52,7 +51,6 @@ _MUST_BE_OFF = {
     "onebitadam": "1-bit Adam",
     "sm3": "the SM3 optimiser",
     "momentum": "an optimiser with momentum other than Adam",
-    "openai_gelu": "the tanh approximation of GELU",
 }
 _OFF: dict[str, tuple[Any, ...]] = {"sparsity": ("none",), "num_experts": (1,), "momentum": (0.0,)}
 
@@ -102,7 +100,7 @@ def _handler(key: str) -> _Handler | None:
         return _drop
     if key in _MUST_BE_OFF:
         return _must_be_off
-    return {"geglu": _geglu, "mlp_type": _mlp_type}.get(key)
+    return {"geglu": _geglu, "openai_gelu": _openai_gelu, "mlp_type": _mlp_type}.get(key)
 
 
 def _put(new: str, old: str, value: Any, entry: Entry, result: dict[str, Entry]) -> None:
@@ -144,6 +142,13 @@ def _geglu(key: str, entry: Entry, result: dict[str, Entry]) -> str:
     return "taken as activation: geglu"
 
 
+def _openai_gelu(key: str, entry: Entry, result: dict[str, Entry]) -> str:
+    if not entry.value:
+        return "off, ignored"
+    _put("bias_gelu_fusion", key, True, entry, result)
+    return "taken as bias_gelu_fusion: true, the same approximation by tanh"
+
+
 def _mlp_type(key: str, entry: Entry, result: dict[str, Entry]) -> str:
     if entry.value == "regular":
         return "ignored"
@@ -166,8 +171,8 @@ def _adam_params(result: dict[str, Entry], warnings: list[str]) -> None:
     if not old:
         return
     first = next(iter(old.values()))
-    optimizer = result.get("optimizer", replace(first, value=DEFAULT_BLOCKS["optimizer"]))
-    block = copy.deepcopy(optimizer.value)
+    optimizer = result.get("optimizer", replace(first, value=default_block("optimizer")))
+    block = optimizer.value
     params = block.get("params") if isinstance(block, dict) else None
     if not isinstance(params, dict):
         return  # the optimizer block is damaged: its own check says how

@@ -8,14 +8,14 @@ from typing import Any
 
 import yaml
 
-from neoxlite.config.reader import Entry
+from neoxlite.config.reader import YAML_ERRORS, Entry
 from neoxlite.config.values import type_name
 from neoxlite.errors import ConfigError
 
 SOURCE = "--set"
 
 # What a dotted override starts from when no file gives the block: GPT-NeoX's defaults of these two.
-DEFAULT_BLOCKS: dict[str, dict[str, Any]] = {
+_DEFAULT_BLOCKS: dict[str, dict[str, Any]] = {
     "optimizer": {"type": "Adam", "params": {"lr": 0.001}},
     "zero_optimization": {
         "stage": 0,
@@ -27,6 +27,11 @@ DEFAULT_BLOCKS: dict[str, dict[str, Any]] = {
         "contiguous_gradients": False,
     },
 }
+
+
+def default_block(key: str) -> dict[str, Any]:
+    """Return a copy of what ``key`` is when it is not given: a block, empty for most keys."""
+    return copy.deepcopy(_DEFAULT_BLOCKS.get(key, {}))
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
@@ -42,7 +47,7 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
             raise ConfigError(f"--set {assignment}: not of the form KEY=VALUE", hint="write --set train_iters=100")
         try:
             result[key.strip()] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+        except YAML_ERRORS as error:
             raise ConfigError(f"--set {key}: the value {text!r} is not YAML", hint="quote it for YAML") from error
     return result
 
@@ -64,7 +69,7 @@ def apply_overrides(entries: Mapping[str, Entry], overrides: Mapping[str, Any]) 
         if not path:
             result[name] = Entry(value, top, SOURCE, None)
             continue
-        block = copy.deepcopy(result[name].value if name in result else DEFAULT_BLOCKS.get(name, {}))
+        block = copy.deepcopy(result[name].value) if name in result else default_block(name)
         _put(block, path, value, dotted)
         result[name] = Entry(block, top, SOURCE, None)
     return result

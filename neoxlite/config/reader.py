@@ -15,10 +15,17 @@ from typing import Any
 
 import yaml
 
+from neoxlite.config.values import plain
 from neoxlite.errors import ConfigError
 
 # libyaml's scanner accepts tabs between the items of a {...} block, which JSON-style files have; PyYAML's own does not.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+_MOST_VALUES = 100_000  # of one file, each alias counted as what it stands for
+
+# What PyYAML raises for text that is not YAML, and what it lets through for values like !!bool x or 2026-13-45.
+YAML_ERRORS = (yaml.YAMLError, ValueError, KeyError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -117,10 +124,8 @@ def read_files(names: Iterable[str], conf_dir: Path | None = None) -> Files:
 
 
 def _twice(key: str, first: Entry, second: Entry) -> ConfigError:
-    return ConfigError(
-        f"{key} is given twice: {first.where} ({first.spelling}) and {second.where} ({second.spelling})",
-        hint="remove one of the two",
-    )
+    places = " and ".join(f"{entry.where} ({plain(entry.spelling)})" for entry in (first, second))
+    return ConfigError(f"{plain(key)} is given twice: {places}", hint="remove one of the two")
 
 
 def _text(path: Path) -> str:
@@ -158,11 +163,17 @@ def _entries(loader: Any, node: yaml.MappingNode, path: Path) -> dict[str, Entry
     loader.flatten_mapping(node)
     entries: dict[str, Entry] = {}
     for key_node, value_node in node.value:
-        spelling = loader.construct_object(key_node, deep=True)
         line = key_node.start_mark.line + 1
-        if not isinstance(spelling, str):
-            raise ConfigError(f"{path}:{line}: the key {spelling!r} is not a text", hint="put it in quotes")
-        entry = Entry(loader.construct_object(value_node, deep=True), spelling, str(path), line)
+        if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != "tag:yaml.org,2002:str":
+            raise ConfigError(f"{path}:{line}: a key that is not a text", hint="put it in quotes")
+        spelling = key_node.value
+        try:
+            value = loader.construct_object(value_node, deep=True)
+        except (ValueError, KeyError, AttributeError, OverflowError) as error:
+            raise ConfigError(
+                f"{path}:{line}: {plain(spelling)}: the value is not what YAML takes it for", hint="put it in quotes"
+            ) from error
+        entry = Entry(value, spelling, str(path), line)
         key = spelling.replace("-", "_")
         if key in entries:
             raise _twice(key, entries[key], entry)
@@ -170,24 +181,36 @@ def _entries(loader: Any, node: yaml.MappingNode, path: Path) -> dict[str, Entry
     return entries
 
 
-def _refuse_repeats(node: yaml.Node, path: Path, depth: int = 0) -> None:
+def _refuse_repeats(root: yaml.Node, path: Path) -> None:
     """Refuse a key that stands twice in one mapping, at any depth; YAML loaders keep the last one silently."""
-    if isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            _refuse_repeats(item, path, depth + 1)
-    if not isinstance(node, yaml.MappingNode):
-        return
+    stack = [root]
+    for _ in range(_MOST_VALUES):
+        if not stack:
+            return
+        node = stack.pop()
+        if isinstance(node, yaml.SequenceNode):
+            stack += node.value
+        elif isinstance(node, yaml.MappingNode):
+            stack += [value for _, value in node.value]
+            _refuse_repeats_in(node, path)
+    raise ConfigError(
+        f"{path}: more than {_MOST_VALUES:,} values",
+        hint="a configuration has some dozens: is an alias part of itself?",
+    )
+
+
+def _refuse_repeats_in(node: yaml.MappingNode, path: Path) -> None:
     lines: dict[str, int] = {}
-    for key_node, value_node in node.value:
-        if isinstance(key_node, yaml.ScalarNode) and key_node.tag != "tag:yaml.org,2002:merge":
-            line = key_node.start_mark.line + 1
-            if key_node.value in lines:
-                raise ConfigError(
-                    f"{path}:{line}: {key_node.value} is given twice; the first is on line {lines[key_node.value]}",
-                    hint="remove one of the two",
-                )
-            lines[key_node.value] = line
-        _refuse_repeats(value_node, path, depth + 1)
+    for key_node, _ in node.value:
+        if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
+            continue
+        line, first = key_node.start_mark.line + 1, lines.get(key_node.value)
+        if first is not None:
+            raise ConfigError(
+                f"{path}:{line}: {plain(key_node.value)} is given twice; the first is on line {first}",
+                hint="remove one of the two",
+            )
+        lines[key_node.value] = line
 
 
 def _damaged(path: Path, text: str, error: yaml.YAMLError) -> ConfigError:

@@ -26,10 +26,23 @@ _NAMES = {
 
 
 def shown(value: Any, width: int = 60) -> str:
-    """Return ``value`` as YAML would show it, cut to ``width`` characters, for messages."""
-    text = {None: "null", True: "true", False: "false"}.get(value) if isinstance(value, bool | None) else repr(value)
-    assert text is not None
+    """Return ``value`` much as YAML would show it, on one line cut to ``width`` characters, for messages."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if _is_huge(value):
+        return "a number beyond all use"
+    text = repr(value)
     return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def plain(key: str) -> str:
+    """Return a key as it is written, quoted and cut where it would spoil a message."""
+    return key if key.isprintable() and 0 < len(key) <= 60 else shown(key)
+
+
+def _is_huge(value: Any) -> bool:
+    """Tell whether a number does not fit in 64 bits, which no setting needs and other libraries refuse."""
+    return isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
 def type_name(value: Any) -> str:
@@ -48,7 +61,7 @@ def type_name(value: Any) -> str:
 
 def as_number(value: Any) -> int | float | None:
     """Return a number, also from a text that is one (``"1e-5"``), or None. Infinite and NaN values are none."""
-    if isinstance(value, bool):
+    if isinstance(value, bool) or _is_huge(value):
         return None
     if isinstance(value, str):
         value = float(value) if _NUMBER.fullmatch(value) else None
@@ -70,7 +83,7 @@ def numbers_in(value: Any) -> Any:
 
 
 def _int(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and not _is_huge(value) else None
 
 
 def _float(value: Any) -> float | None:

@@ -10,6 +10,12 @@ from neoxlite.config import ConfigError, load_config
 from neoxlite.config.reader import find_file, read_files
 from tests.neoxlite.config.samples import Load, minimal_text
 
+# 24 lines, each nine times the one before: 9**24 values when followed.
+_ALIASES_OF_ALIASES = b"a: &a [x]\n" + b"".join(
+    b"%c: &%c [%b]\n" % (letter, letter, b", ".join([b"*%c" % (letter - 1)] * 9))
+    for letter in range(ord("b"), ord("z"))
+)
+
 
 def _write(folder: Path, **texts: str) -> None:
     for name, text in texts.items():
@@ -157,11 +163,20 @@ def test_damaged_yaml_names_the_line(text: str, line: int, tmp_path: Path) -> No
         (b"seed: \x07\n", "a.yml"),
         (b"[1, 2]\n", "a.yml:1: the file is a sequence, not a mapping"),
         (b"seed\n", "a.yml:1: the file is a scalar, not a mapping"),
-        (b"1: 2\n", "a.yml:1: the key 1 is not a text"),
+        (b"1: 2\n", "a.yml:1: a key that is not a text"),
+        (b"true: 2\n", "a.yml:1: a key that is not a text"),
+        (b"seed: 2026-13-45\n", "a.yml:1: seed: the value is not what YAML takes it for"),
+        (b"seed: !!bool x\n", "a.yml:1: seed: the value is not what YAML takes it for"),
+        (b"seed: !!timestamp x\n", "a.yml:1: seed: the value is not what YAML takes it for"),
+        (b"seed: " + b"9" * 5000, "a.yml:1: seed: "),
+        (b"seed: 0x" + b"f" * 5000, "a.yml:1: seed must be a whole number, not a whole number (a number beyond"),
+        (b'"a\\nb": 1\n', "a.yml:1: 'a\\nb' is not a GPT-NeoX key"),
+        (b"x" * 500 + b": 1\n", "xxx... is not a GPT-NeoX key"),
         (b"[a]: 2\n", "a.yml"),
         (b"? {a: b}\n: 2\n", "a.yml"),
         (b"&a seed: *a\n", "a.yml"),
         (b"a: &x [*x]\n", "a.yml"),
+        (_ALIASES_OF_ALIASES, "a.yml: more than 100,000 values"),
         (b"[" * 100_000, "a.yml"),
         (b"{a: " * 5_000, "a.yml"),
     ],

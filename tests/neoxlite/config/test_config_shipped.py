@@ -85,7 +85,7 @@ def _shipped() -> list[Path]:
 @pytest.mark.parametrize("path", _shipped(), ids=str)
 def test_every_shipped_file_loads(path: Path) -> None:
     """Each file alone, or over a model: no warning, nothing unsupported, each key in use."""
-    overlays = {"local_setup.yml", "text_generation.yml"}
+    overlays = {"local_setup.yml"}
     model = ["2-7B"] if path.name in overlays or path.parts[0] == "runs" else []
     world_size = {"2.7B-1node-dp8.yml": 8, "2.7B-2node-dp16.yml": 16, "2.7B-1node-dp4-pp2.yml": 8}.get(path.name)
     cfg = load_config([*model, path], world_size=world_size)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import typing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import neoxlite
 from neoxlite.config import ConfigError, NeoxConfig, Support, key_table
 from tests.neoxlite.config.samples import Load
 
@@ -44,6 +47,15 @@ def test_fields_and_table_agree() -> None:
         assert _python_types(table[name].type) <= _union(hints[name]) | {str}, name
         if table[name].default is None and name not in _RESOLVED:
             assert type(None) in _union(hints[name]), name
+
+
+def test_used_keys_are_read() -> None:
+    """No key is called used that no module of neoxlite reads, apart from declaring and checking it."""
+    package = Path(neoxlite.__file__).parent
+    declarations = {package / "config" / "neox.py", package / "config" / "checks.py"}
+    code = "\n".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py") if path not in declarations)
+    words = set(re.findall(r"\w+", code))
+    assert {name for name, key in key_table().items() if key.support is Support.USED} <= words
 
 
 def _python_types(kind: str) -> set[type]:
@@ -154,6 +166,7 @@ def test_derived_keys_are_named(load: Load) -> None:
             {"train_data_paths": ["a"], "valid_data_paths": ["b"], "test_data_paths": ["c"]},
         ),
         ({"geglu": True}, {"activation": "geglu"}),
+        ({"openai_gelu": True}, {"bias_gelu_fusion": True, "activation": "gelu"}),
         ({"geglu": False}, {"activation": "gelu"}),
         ({"mlp_type": "llama", "intermediate_size": 11008}, {"activation": "swiglu", "intermediate_size": 33024}),
         ({"mlp_type": "regular"}, {"activation": "gelu"}),
@@ -192,7 +205,6 @@ def test_old_files_are_told_of_changed_defaults(load: Load) -> None:
     [
         {"reset_attention_mask": True},
         {"apply_residual_connection_post_layernorm": True},
-        {"openai_gelu": True},
         {"onebitadam": True},
         {"num_experts": 8},
         {"sparsity": "all"},

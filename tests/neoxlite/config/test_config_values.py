@@ -99,7 +99,13 @@ def test_null_is_the_default(load: Load) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"num_layers": 0}, "num_layers is 0; it must be at least 1"),
+        ({"num_layers": 0}, "num_layers is 0; it must be from 1 to 100,000"),
+        ({"num_layers": 10**12}, "num_layers is 1000000000000; it must be from 1 to 100,000"),
+        ({"hidden_size": 10**12 + 39}, "hidden_size 1000000000039 is not a multiple of num_attention_heads 4"),
+        ({"hidden_size": 10**30}, "hidden_size must be a whole number"),
+        ({"attention_config": [[["global"], 10**12]]}, "attention_config repeats 1 kinds 1000000000000 times"),
+        ({"save": "x", "checkpoint_factor": 2.5}, "checkpoint_factor is 2.5; with checkpoint_scale linear"),
+        ({"optimizer": {}}, "optimizer needs a type and a params block"),
         ({"train_iters": -1}, "train_iters is -1; it must be at least 1"),
         ({"hidden_dropout": 1.0}, "hidden_dropout is 1.0; it must be at least 0 and less than 1"),
         ({"attention_dropout": -0.1}, "attention_dropout is -0.1; it must be at least 0 and less than 1"),
@@ -290,7 +296,9 @@ def test_assignments_are_yaml() -> None:
     }
 
 
-@pytest.mark.parametrize("word", ["a", "=1", "a=[1", "a=\x07", "a=!!python/name:os.system"])
+@pytest.mark.parametrize(
+    "word", ["a", "=1", "a=[1", "a=\x07", "a=!!python/name:os.system", "a=2026-13-45", "a=!!bool x"]
+)
 def test_wrong_assignments(word: str) -> None:
     """No equal sign, no key, or no YAML."""
     with pytest.raises(ConfigError, match="--set"):
