@@ -25,7 +25,7 @@ def cancel(jobs: tuple[str, ...], as_json: bool) -> int:
 
     from hpcjob.cli.jobs import chosen, load_index, printable
     from hpcjob.errors import SchedulerError
-    from hpcjob.tracking.refresh import cancel as cancel_job
+    from hpcjob.tracking.watch import cancel as cancel_job
 
     index = load_index()
     failed: SchedulerError | None = None

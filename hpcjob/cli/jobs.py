@@ -79,7 +79,7 @@ def print_jobs(statuses: Iterable[tuple[Record, Status]], *, as_json: bool) -> N
         return
     from hpcjob.cli.table import print_table
     from hpcjob.tracking.exit_record import meaning
-    from hpcjob.tracking.refresh import ago
+    from hpcjob.tracking.watch import ago
 
     rows = [
         {
@@ -104,6 +104,8 @@ def _printable(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def printable(text: str) -> str:
     """Return ``text`` with control characters escaped."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 

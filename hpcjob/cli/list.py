@@ -36,7 +36,7 @@ def list_jobs(count: int, everything: bool, wanted: tuple[str, ...], as_json: bo
         if not as_json:
             print("no jobs are recorded; hpcjob submit, or hpcjob attach ID", file=sys.stderr)
         return
-    from hpcjob.tracking.refresh import refresh
+    from hpcjob.tracking.watch import refresh
 
     records = index.records if everything or wanted else index.records[:count]
     statuses = refresh(records, index)

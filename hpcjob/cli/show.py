@@ -30,7 +30,7 @@ def show(job: str, as_json: bool) -> None:
     """
     from hpcjob.cli.jobs import load_index, printable
     from hpcjob.tracking.records import find_job
-    from hpcjob.tracking.refresh import refresh
+    from hpcjob.tracking.watch import refresh
 
     index = load_index()
     record = find_job(job, index)
@@ -51,10 +51,6 @@ def _details(record: Record, status: Status, index: Index) -> dict[str, Any]:
     changes = index.changes.get(record.key, [])
     times = [{"state": "SUBMITTED", "time": record.submitted}]
     times += [{"state": change.state.value, "time": change.time} for change in changes]
-    if times[-1]["state"] != status.state.value and status.source != "none":
-        from hpcjob.tracking.records import now
-
-        times.append({"state": status.state.value, "time": now()})
     return {
         **as_dict(record, status),
         "walltime_s": record.walltime_s,

@@ -40,7 +40,7 @@ def status(jobs: tuple[str, ...], as_json: bool) -> None:
         if not as_json:
             print("no jobs wait or run; hpcjob list shows those that have ended", file=sys.stderr)
         return
-    from hpcjob.tracking.refresh import refresh
+    from hpcjob.tracking.watch import refresh
 
     statuses = refresh(records, index)
     print_jobs(((record, statuses[record]) for record in records), as_json=as_json)

@@ -48,7 +48,7 @@ def submit(follow: bool, dry_run: bool, as_json: bool, **options: Any) -> int:
     if dry_run:
         _print_dry(prepared, as_json)
         return 0
-    record = submit_once(prepared)
+    record = submit_once(prepared, tell=lambda words: print(f"hpcjob: {words}", file=sys.stderr))
     print_job(record, as_json)
     return follow_to_end(record) if follow else 0
 
@@ -84,7 +84,7 @@ def follow_to_end(record: Record) -> int:
     from hpcjob.logs.follow import follow
     from hpcjob.logs.sources import JobFiles
     from hpcjob.tracking.records import read_index
-    from hpcjob.tracking.refresh import job_ended, refresh
+    from hpcjob.tracking.watch import job_ended, refresh
 
     files = JobFiles(record.jobdir, record.id)
     try:

@@ -34,4 +34,6 @@ def print_table(
 
 def display_width(text: str) -> int:
     """Return the number of terminal columns of ``text``: two for each wide (Japanese, ...) character."""
+    if text.isascii():
+        return len(text)
     return len(text) + sum(unicodedata.east_asian_width(character) in "WF" for character in text)

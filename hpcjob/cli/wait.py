@@ -26,7 +26,7 @@ def wait(jobs: tuple[str, ...], timeout: str | None, as_json: bool) -> int:
     """
     from hpcjob.cli.jobs import chosen, load_index, printable
     from hpcjob.errors import HpcjobError
-    from hpcjob.tracking.refresh import wait_for
+    from hpcjob.tracking.watch import wait_for
     from hpcjob.units import parse_walltime_s
 
     timeout_s = None if timeout is None else parse_walltime_s(timeout, "--timeout")

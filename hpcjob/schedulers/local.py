@@ -45,10 +45,10 @@ class LocalScheduler(Scheduler):
         argv = [sys.executable, "-I", "-S", supervisor.__file__, str(submission.jobdir), str(submission.script)]
         try:
             done = subprocess.run(
-                [*argv, submission.tag, *limits],
+                [*argv, *limits],
                 cwd=submission.submit_dir,
-                # A job that starts another does not take it along when it ends.
-                env={key: value for key, value in clean_environment(os.environ).items() if key != supervisor.MARK},
+                # Its own mark also where a job starts another one, which then does not end with it.
+                env={**clean_environment(os.environ), supervisor.MARK: submission.tag},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 start_new_session=True,
@@ -106,8 +106,8 @@ class LocalScheduler(Scheduler):
         if job.state is None and _alive(job.supervisor, job.supervisor_start):
             os.kill(job.supervisor, signal.SIGTERM)
             self._wait_for_supervisor(job)
-        script = {job.pid} if _alive(job.pid, job.start) else set()
-        left = supervisor.end_processes(job.mark, script)
+        known = ((job.pid, job.start), (job.supervisor, job.supervisor_start))
+        left = supervisor.end_processes(job.mark, {pid for pid, start in known if _alive(pid, start)})
         now = read_local_job(ref.jobdir) or job
         if now.state is None:  # its supervisor is gone: say in its place how it ended
             now.end(ref.jobdir, State.CANCELLED.value, None, None)

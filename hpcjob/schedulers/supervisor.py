@@ -3,13 +3,15 @@
 Started as a file of its own by `hpcjob.schedulers.local`: it detaches from the terminal, starts the job's script in a
 new session, writes down which processes these are, keeps the walltime, and when the script ends, ends whatever it left.
 
-The processes of a job are those with its mark in their environment, those in the session of one that has it, and all
-descendants of either.
+The processes of a job are those with its mark in their environment, the members of their sessions, and all descendants,
+but for another job's. An orphan becomes the supervisor's child (PR_SET_CHILD_SUBREAPER), so that a daemon that has shed
+both environment and session is found too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -22,6 +24,8 @@ from pathlib import Path
 from typing import NoReturn
 
 MARK = "HPCJOB_LOCAL_MARK"
+_MARK_IS = f"{MARK}=".encode()
+_PR_SET_CHILD_SUBREAPER = 36  # prctl(2), Linux 3.4
 _KILL_WAIT_S = 2.0
 _POLL_S = 0.05
 
@@ -100,31 +104,33 @@ def processes_of(mark: str, roots: set[int]) -> set[int]:
     Args:
         roots: processes known to be the job's, such as its script.
     """
-    needle = f"{MARK}={mark}".encode()
     table: dict[int, list[str]] = {}
     ours = set(roots)
+    others: set[int] = set()
     for entry in os.listdir("/proc"):  # noqa: PTH208 - a thousand names, no paths needed
         if not entry.isdigit() or (fields := _stat(int(entry))) is None or fields[0] == "Z":
             continue
         table[int(entry)] = fields
-        if needle in _environment(int(entry)):
-            ours.add(int(entry))
+        found = _mark_of(int(entry))
+        if found is not None:
+            (ours if found == mark.encode() else others).add(int(entry))
     ours &= table.keys()
     sessions = {table[pid][3] for pid in ours if table[pid][3] == str(pid)} | {str(root) for root in roots}
-    ours |= {pid for pid, fields in table.items() if fields[3] in sessions}
-    grown = True
-    while grown:
-        children = {pid for pid, fields in table.items() if int(fields[1]) in ours} - ours
+    ours |= {pid for pid, fields in table.items() if fields[3] in sessions} - others
+    children = ours
+    while children:
+        children = {pid for pid, fields in table.items() if int(fields[1]) in children} - ours - others
         ours |= children
-        grown = bool(children)
     return ours - {os.getpid()}
 
 
-def _environment(pid: int) -> set[bytes]:
+def _mark_of(pid: int) -> bytes | None:
+    """Return the mark that a process was started with; None: none, or it is gone, or another user's."""
     try:
-        return set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
-    except OSError:  # gone, or another user's
-        return set()
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return None
+    return next((entry[len(_MARK_IS) :] for entry in environment.split(b"\0") if entry.startswith(_MARK_IS)), None)
 
 
 def end_processes(mark: str, roots: set[int], *, kill_wait_s: float = _KILL_WAIT_S) -> int:
@@ -157,15 +163,16 @@ def _signal(pids: set[int], number: signal.Signals) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Detach, start the script, print its pid, and stay until the job has ended.
+    """Detach, start the script, print its pid, and stay until the job has ended. The environment holds the job's mark.
 
     Args:
-        argv: job directory, script, mark, walltime in seconds, seconds from TERM to KILL.
+        argv: job directory, script, walltime in seconds, seconds from TERM to KILL.
     """
-    jobdir, script, mark = Path(argv[0]), argv[1], argv[2]
-    walltime_s, kill_wait_s = float(argv[3]), float(argv[4])
+    jobdir, script, mark = Path(argv[0]), argv[1], os.environ[MARK]
+    walltime_s, kill_wait_s = float(argv[2]), float(argv[3])
     if os.fork():
         os._exit(0)  # whoever started us has no child left; we belong to init
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     watched = {signal.SIGCHLD, signal.SIGTERM}
     # Blocked, they wait for sigtimedwait; ignored, they would be lost.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -176,7 +183,7 @@ def main(argv: list[str]) -> None:
     pid = os.fork()
     if pid == 0:
         os.close(opener)
-        _become_script(jobdir, script, mark, gate, before)
+        _become_script(jobdir, script, gate, before)
     job = LocalJob(
         pid=pid,
         start=start_ticks(pid) or 0,
@@ -196,7 +203,7 @@ def main(argv: list[str]) -> None:
     _watch(job, jobdir, watched, walltime_s, kill_wait_s)
 
 
-def _become_script(jobdir: Path, script: str, mark: str, gate: int, mask: set[signal.Signals] | set[int]) -> NoReturn:
+def _become_script(jobdir: Path, script: str, gate: int, mask: set[signal.Signals] | set[int]) -> NoReturn:
     """In the new child: wait until it is written down, then become the script."""
     os.setsid()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ):
@@ -205,7 +212,6 @@ def _become_script(jobdir: Path, script: str, mark: str, gate: int, mask: set[si
     if not os.read(gate, 1):
         os._exit(1)  # the supervisor died before it wrote us down
     _silence(jobdir, os.getpid())
-    os.environ[MARK] = mark
     os.environ["HPCJOB_JOB_ID"] = str(os.getpid())
     try:
         os.execvp("bash", ["bash", script])  # noqa: S606 - an argv, no shell in between
@@ -244,7 +250,7 @@ def _watch(job: LocalJob, jobdir: Path, watched: set[signal.Signals], walltime_s
             continue
         _signal({job.pid}, signal.SIGTERM)
         deadline = time.monotonic() + kill_wait_s
-    end_processes(job.mark, {job.pid})
+    end_processes(job.mark, {job.pid, os.getpid()})
     code = os.waitstatus_to_exitcode(status)
     name = signal.Signals(-code).name.removeprefix("SIG") if code < 0 else None
     code = 128 - code if code < 0 else code
@@ -255,8 +261,11 @@ def _watch(job: LocalJob, jobdir: Path, watched: set[signal.Signals], walltime_s
 
 
 def _reaped(pid: int) -> int | None:
-    done, status = os.waitpid(pid, os.WNOHANG)
-    return status if done else None
+    """Reap the children that have ended, orphans of the job too; return the wait status of ``pid`` if it has."""
+    while True:
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if child in (0, pid):
+            return status if child else None
 
 
 def _now() -> str:

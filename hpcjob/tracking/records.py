@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import msgspec
 
 from hpcjob.errors import HpcjobError, UnknownJobError
-from hpcjob.schedulers.base import JobRef
 from hpcjob.states import State
+
+if TYPE_CHECKING:
+    from hpcjob.schedulers.base import JobRef
 
 LATEST = "latest"
 _SOFT = {State.NODE_FAIL, State.PREEMPTED}
@@ -102,6 +104,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="
     @property
     def ref(self) -> JobRef:
         """The job as a scheduler is asked about it."""
+        from hpcjob.schedulers.base import JobRef
+
         return JobRef(self.id, self.jobdir, self.server or None)
 
     @property
@@ -164,7 +168,7 @@ def state_dir() -> Path:
 
 
 def _file(profile: str) -> Path:
-    return state_dir() / f"{quote(profile, safe='')[:150]}@{quote(socket.gethostname(), safe='')}.jsonl"
+    return state_dir() / f"{quote(profile, safe='')[:150]}@{quote(os.uname().nodename, safe='')}.jsonl"
 
 
 def ensure_writable(profile: str) -> None:

@@ -74,8 +74,14 @@ def prepare(plan: Plan, render: Callable[[str], str], submit_dir: Path | None = 
     )
 
 
-def submit(prepared: Prepared, *, sleep: Callable[[float], None] = time.sleep) -> Record:
+def submit(
+    prepared: Prepared, *, tell: Callable[[str], None] = lambda _: None, sleep: Callable[[float], None] = time.sleep
+) -> Record:
     """Submit and record; whatever refuses it leaves no trace.
+
+    Args:
+        tell: is told what takes long.
+        sleep: waits between two look-ups.
 
     Raises:
         UnclearSubmitError: the scheduler's answer was lost and the job was not found; its directory is kept.
@@ -91,6 +97,7 @@ def submit(prepared: Prepared, *, sleep: Callable[[float], None] = time.sleep) -
         try:
             submitted = prepared.scheduler.submit(submission)
         except UnclearSubmitError as error:
+            tell(f"{error.message}; looking for the job in the queue")
             submitted = _find(prepared, error, sleep)
     record = Record(
         profile=plan.profile.name,

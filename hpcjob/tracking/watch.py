@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from hpcjob.schedulers.registry import scheduler_of
 from hpcjob.states import State
-from hpcjob.tracking.records import Change, Index, Record, append
+from hpcjob.tracking.records import Index, Record, append, read_index
 from hpcjob.tracking.status import Status
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def refresh(records: Iterable[Record], index: Index) -> dict[Record, Status]:
             statuses[record] = status
     for group in _groups(live):
         for job, record in zip(track(group), group, strict=True):
-            statuses[record] = _noted(record, job.status(), index.last_change(record))
+            statuses[record] = _noted(record, job.status(), index)
     return statuses
 
 
@@ -54,12 +54,15 @@ def track(records: Sequence[Record]) -> list[TrackedJob]:
 
 def job_ended(record: Record) -> bool:
     """Return whether the job has ended. May be asked twice a second: the scheduler is asked ever more seldom."""
-    return _watched(record).done()
+    job, index = _watched(record)
+    ended = job.done()
+    _noted(record, job.status("cache"), index)
+    return ended
 
 
 @functools.lru_cache(maxsize=128)
-def _watched(record: Record) -> TrackedJob:
-    return track([record])[0]
+def _watched(record: Record) -> tuple[TrackedJob, Index]:
+    return track([record])[0], read_index()
 
 
 def wait_for(
@@ -76,8 +79,12 @@ def wait_for(
     }
     pause_s = _SHORTEST_PAUSE_S
     while jobs:
-        for record in [record for record, job in jobs.items() if job.done()]:
-            yield record, _noted(record, jobs.pop(record).status("cache"), index.last_change(record))
+        for record, job in list(jobs.items()):
+            ended = job.done()
+            status = _noted(record, job.status("cache"), index)
+            if ended:
+                del jobs[record]
+                yield record, status
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             return
@@ -97,7 +104,7 @@ def cancel(record: Record, index: Index) -> str:
         return f"had ended before ({status.state})"
     job = track([record])[0]
     told = job.watcher.scheduler.cancel([job.ref])[record.id]
-    _noted(record, job.status("force"), index.last_change(record))
+    _noted(record, job.status("force"), index)
     return told
 
 
@@ -119,16 +126,19 @@ def _groups(records: Iterable[Record]) -> list[list[Record]]:
     return [list(group.values()) for group in groups.values() if group]
 
 
-def _noted(record: Record, status: Status, seen: Change | None) -> Status:
-    """Return the status to show, and append it to the index if it is news."""
+def _noted(record: Record, status: Status, index: Index) -> Status:
+    """Return the status to show, and note it in the index if it is news."""
+    seen = index.last_change(record)
     if status.state is State.UNKNOWN:
         if seen is not None and seen.state.ended:
             return Status(seen.state, seen.exit_code, seen.reason, "index")
         since = f"last seen {seen.state} {ago(_age_s(seen.time))} ago" if seen else f"submitted {ago(record.age_s)} ago"
         return Status(State.UNKNOWN, None, f"{status.reason}; {since}", status.source)
     if seen is None or (seen.state, seen.exit_code) != (status.state, status.exit_code):
+        change = record.change(status.state, status.exit_code, status.reason)
+        index.changes.setdefault(record.key, []).append(change)
         with contextlib.suppress(OSError):  # a note for later; the answer stands without it
-            append(record.change(status.state, status.exit_code, status.reason))
+            append(change)
     return status
 
 
