@@ -30,11 +30,15 @@ def choose(load: Path | None, save: Path | None, iteration: int | None) -> tuple
         return folder, None
     if load is not None and load.is_file():
         raise CheckpointError(f"load: {load} is a file", hint="give the folder that holds latest and global_step...")
+    if load is not None and load != save and load.is_dir() and any(load.iterdir()):
+        raise CheckpointError(
+            f"load: {load} holds files, but no checkpoint", hint="give the folder that holds latest and global_step..."
+        )
     existing = saved_iterations(save) if save is not None else []
     if existing:
         missed = f"load: {load} has no checkpoint" if load is not None else "load is not set"
         raise CheckpointError(
-            f"{missed}, but save: {save} has some up to iteration {existing[-1]}: this run would start at 0 and mix with it",
+            f"{missed}, but save: {save} has some up to iteration {existing[-1]}; starting at 0 would mix with them",
             hint=f"to go on, set load: {save}; to start anew, give another folder in save",
             exit_code=2,
         )
@@ -44,7 +48,7 @@ def choose(load: Path | None, save: Path | None, iteration: int | None) -> tuple
 
 
 def verify(folder: Path, manifest: Manifest, topology: Topology) -> None:
-    """Check sizes and checksums, the ranks sharing the work. Raises CheckpointError on every rank if one finds damage."""
+    """Check sizes and checksums, the ranks sharing the work; damage raises CheckpointError on every rank."""
     world_size = topology.grid.world_size
     damage = manifest.damage(folder, share=topology.rank, shares=world_size)
     if world_size > 1:
@@ -125,15 +129,18 @@ def _pieces(folder: Path) -> dict[tuple[str, str], list[Piece]]:
     """Return the pieces of every kind and parameter, read from the files' headers."""
     pieces: dict[tuple[str, str], list[Piece]] = defaultdict(list)
     for path in sorted(folder.glob("optimizer_*.safetensors")):
-        try:
-            with safe_open(path, framework="pt") as file:
-                for key in file.keys():  # noqa: SIM118 - a safetensors file is no mapping
-                    kind, name, start = key.split("/")
-                    length = file.get_slice(key).get_shape()[0]
-                    pieces[kind, name].append((int(start), int(start) + length, path, key))
-        except (OSError, SafetensorError, ValueError) as error:
-            raise CheckpointError(f"{path} cannot be read: {error}", hint=offer(folder)) from None
+        for key, length in _lengths(path).items():
+            kind, name, start = key.split("/")
+            pieces[kind, name].append((int(start), int(start) + length, path, key))
     return pieces
+
+
+def _lengths(path: Path) -> dict[str, int]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {key: file.get_slice(key).get_shape()[0] for key in file.keys()}  # noqa: SIM118 - no mapping
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}", hint=offer(path.parent)) from None
 
 
 def _fill(folder: Path, pieces: Iterable[Piece], fragment: Fragment, kind: str, target: Tensor) -> None:

@@ -61,8 +61,8 @@ class OptimizerState:
             mapping = parameter._hp_mapping
             if mapping is None:
                 continue
-            # Not DeepSpeed's own links to the moments: it makes them after the first group's step, when the other groups
-            # have none yet.
+            # Not by DeepSpeed's own links to the moments: it makes them after the first group's step, when the other
+            # groups have none yet.
             partition = self._torch.param_groups[mapping.param_group_index]["params"][0]
             here, there = mapping.lp_fragment_address, mapping.hp_fragment_address
             state = self._torch.state[partition]

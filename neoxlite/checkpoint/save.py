@@ -115,7 +115,7 @@ def _weights_by_layer(module: torch.nn.Module) -> dict[int, dict[str, Tensor]]:
 
 
 def _fragments_by_layer(engine: Any) -> dict[int, list[Fragment]]:
-    """Group this rank's fragments by layer; without ZeRO all replicas hold the same, so each keeps its share of layers."""
+    """Group this rank's fragments by layer; without ZeRO the replicas hold the same and share out the layers."""
     layers: dict[int, list[Fragment]] = defaultdict(list)
     replicated = engine.zero_stage == 0
     topology = engine.topology
@@ -159,7 +159,7 @@ def _finish(root: Path, temporary: Path, folder: Path, files: dict[str, dict[str
     write_whole(temporary / MANIFEST, Manifest(files, contents.training).text())
     _sync_folder(temporary)
     if folder.exists():
-        # The same iteration again, after a resume from an older one: move it aside, so that one of both is always there.
+        # The same iteration again, after a resume from an older one: move the old one aside until it is in place.
         aside = root / f".{folder.name}.replaced.tmp"
         folder.rename(aside)
         temporary.rename(folder)

@@ -48,7 +48,7 @@ class ColumnParallelLinear(nn.Module):
 
 
 class RowParallelLinear(nn.Module):
-    """``x @ W.T + b`` with the columns of W (input features) sliced: (..., in / tp) -> (..., out), the bias added once."""
+    """``x @ W.T + b`` with the columns of W (input features) sliced: (..., in / tp) -> (..., out)."""
 
     def __init__(self, in_features: int, out_features: int, *, bias: bool, topology: Topology, what: str):
         super().__init__()

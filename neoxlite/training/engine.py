@@ -125,7 +125,7 @@ class Engine:
 def model_inputs(
     batch: npt.NDArray[np.int64], device: torch.device, eod: int | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Split int64 [micro, length + 1] into tokens and labels; with ``eod`` mask the loss where the input is that token."""
+    """Split int64 [micro, length + 1] into tokens and labels; with ``eod`` mask the loss behind that token."""
     tokens = torch.from_numpy(batch)
     if device.type == "cuda":
         tokens = tokens.pin_memory().to(device, non_blocking=True)

@@ -49,46 +49,63 @@ class Position:
 
 @dataclass(frozen=True)
 class Resumed:
-    """What a run starts from; ``folder`` is None at iteration 0 of a new run."""
+    """What a run goes on from."""
 
     position: Position
     schedule: Schedule
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a run begins: the checkpoint's folder, None for a new run, and what to tell the user about it."""
+
     folder: Path | None
+    warning: str | None
+
+
+def find_start(cfg: NeoxConfig) -> Start:
+    """Choose the checkpoint to begin from, before any costly set-up.
+
+    Raises:
+        CheckpointError: see `neoxlite.checkpoint.load.choose`; or ``finetune`` without a checkpoint to begin from.
+    """
+    folder, warning = choose(_path(cfg.load), _path(cfg.save), cfg.iteration)
+    if folder is None and getattr(cfg, "finetune", False):
+        raise CheckpointError(f"finetune: load: {cfg.load} has no checkpoint", hint="give the folder of one in load")
+    return Start(folder, warning)
 
 
 def resume(
-    cfg: NeoxConfig, engine: Engine, schedule: Schedule, padded_vocab_size: int, say: Callable[[str], None]
+    folder: Path | None,
+    cfg: NeoxConfig,
+    engine: Engine,
+    schedule: Schedule,
+    padded_vocab_size: int,
+    say: Callable[[str], None],
 ) -> Resumed:
-    """Load the checkpoint that ``cfg`` names into ``engine``, if there is one.
+    """Load the checkpoint in ``folder`` into ``engine``; None begins a new run.
 
-    With ``finetune`` only the weights are taken and training begins at iteration 0; with ``no_load_optim`` the optimizer
-    begins anew at the checkpoint's iteration.
+    With ``finetune`` only the weights are taken and training begins at iteration 0; with ``no_load_optim`` the
+    optimizer begins anew, at the checkpoint's iteration.
 
     Raises:
-        CheckpointError: see `neoxlite.checkpoint.load`.
+        CheckpointError: the checkpoint is damaged or not this model's, or its schedule is another.
     """
-    finetune = bool(getattr(cfg, "finetune", False))
-    # A fine-tuning run is meant to start at 0 beside other checkpoints' weights; only its own save must be clean.
-    folder, warning = choose(_path(cfg.load), _path(cfg.save), cfg.iteration)
-    if warning:
-        if finetune:
-            raise CheckpointError(f"finetune: {cfg.load} has no checkpoint", hint="give the folder of one in load")
-        say(warning)
     if folder is None:
-        return Resumed(Position(), schedule, None)
+        return Resumed(Position(), schedule)
     manifest = Manifest.read(folder)
     verify(folder, manifest, engine.topology)
     saved = manifest.training
     _compare(folder, saved, padded_vocab_size)
+    finetune = bool(getattr(cfg, "finetune", False))
     load_weights(folder, engine.module)
-    with_optimizer = saved["with_optimizer"] and not finetune and not getattr(cfg, "no_load_optim", False)
-    if with_optimizer:
+    if saved["with_optimizer"] and not finetune and not getattr(cfg, "no_load_optim", False):
         load_optimizer(folder, engine, saved["optimizer_step"])
     else:
         reset_master_weights(engine)
     say(f"  successfully loaded {folder}")
     if finetune:
-        return Resumed(Position(), schedule, folder)
+        return Resumed(Position(), schedule)
     position = Position(saved["iteration"], saved["consumed_samples"], saved["skipped_steps"])
     say(f"Loading checkpoint and starting from iteration {position.iteration}")
     if saved["train_batch_size"] != cfg.train_batch_size:
@@ -102,7 +119,7 @@ def resume(
         override=bool(getattr(cfg, "override_lr_scheduler", False)),
         use_checkpoint=bool(getattr(cfg, "use_checkpoint_lr_scheduler", False)),
     )
-    return Resumed(position, schedule, folder)
+    return Resumed(position, schedule)
 
 
 def _compare(folder: Path, saved: dict[str, Any], padded_vocab_size: int) -> None:

@@ -28,7 +28,7 @@ from neoxlite.training.evaluation import mean_loss, mean_over_replicas
 from neoxlite.training.metrics import Costs, Interval, Recorder
 from neoxlite.training.outcome import COMPLETED, STOPPED, WALLTIME, Outcome, Progress
 from neoxlite.training.progress import ProgressLine
-from neoxlite.training.resume import Position, checkpoint_contents, resume
+from neoxlite.training.resume import Position, checkpoint_contents, find_start, resume
 from neoxlite.training.rng import seed_iteration
 from neoxlite.training.schedule import save_iterations
 from neoxlite.training.stop import NONE, StopSignal
@@ -50,6 +50,9 @@ class Trainer:
         self.is_first = topology.rank == 0
         for warning in cfg.warnings:
             self._say(f"WARNING: {warning}")
+        start = find_start(cfg)
+        if start.warning:
+            self._say(start.warning)
         tokenizer = build_tokenizer(cfg.tokenizer_type, cfg.vocab_file, cfg.merge_file)
         self.padded_vocab_size = cfg.padded_vocab_size(tokenizer.vocab_size)
         self._say(
@@ -63,7 +66,7 @@ class Trainer:
         self.data = self._open_data()
         self.engine = self._build_engine(tokenizer.eod)
         self.schedule = Schedule.from_config(cfg)
-        self.position = self._resume()
+        self.position = self._resume(start.folder)
         self._save_at = save_iterations(cfg) if cfg.save else set()
         self._saved_at: int | None = None
         self._trained = False
@@ -153,11 +156,11 @@ class Trainer:
         self._say(f" > total params: {sum(parameter.numel() for parameter in model.parameters()):,}")
         return Engine(cfg, model, self.topology, self.device, eod)
 
-    def _resume(self) -> Position:
-        resumed = resume(self.cfg, self.engine, self.schedule, self.padded_vocab_size, self._say)
+    def _resume(self, folder: Path | None) -> Position:
+        resumed = resume(folder, self.cfg, self.engine, self.schedule, self.padded_vocab_size, self._say)
         self.schedule = resumed.schedule
         self.progress.iteration = resumed.position.iteration
-        self.progress.checkpoint = str(resumed.folder) if resumed.folder is not None else None
+        self.progress.checkpoint = str(folder) if folder is not None else None
         return resumed.position
 
     def _train_batches(self) -> MicroBatches:
