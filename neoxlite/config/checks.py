@@ -28,6 +28,7 @@ _POSITIVE: _Range = (lambda value: value > 0, "greater than 0")
 _RANGES: dict[str, _Range] = {
     **dict.fromkeys(_REQUIRED, _AT_LEAST_1),
     "num_layers": _LAYERS,
+    "expansion_factor": (lambda value: 0 < value <= 1000, "greater than 0 and at most 1000"),
     **dict.fromkeys(("make_vocab_size_divisible_by", "checkpoint_num_layers", "log_interval"), _AT_LEAST_1),
     **dict.fromkeys(("eval_interval", "num_kv_heads", "mlp_multiple_of", "intermediate_size"), _AT_LEAST_1),
     **dict.fromkeys(("keep_last_n_checkpoints", "lr_decay_iters", "seed"), _AT_LEAST_1),
@@ -36,7 +37,7 @@ _RANGES: dict[str, _Range] = {
     **dict.fromkeys(("warmup", "rotary_pct", "lr_decay_fraction"), _SHARE),
     **dict.fromkeys(("attention_dropout", "hidden_dropout"), _PROBABILITY),
     **dict.fromkeys(("layernorm_epsilon", "rms_norm_epsilon", "rotary_emb_base", "checkpoint_factor"), _POSITIVE),
-    **dict.fromkeys(("lr", "expansion_factor", "peak_theoretical_tflops"), _POSITIVE),
+    **dict.fromkeys(("lr", "peak_theoretical_tflops"), _POSITIVE),
 }
 _PARTS = ("train", "valid", "test")
 _OPTIMIZER_TYPES = ("adam", "adamw", "onebitadam", "cpu_adam", "cpu_torch_adam", "sm3", "madgrad_wd", "sgd", "lion")

@@ -69,7 +69,7 @@ def _is_harmless(name: str, values: Mapping[str, Any]) -> bool:
 def _optimizer_reasons(block: Mapping[str, Any]) -> dict[str, str]:
     if block["type"].lower() not in _OPTIMIZERS:
         return {"optimizer": f"optimizer.type: {block['type']} is not supported by neoxlite (it has Adam)"}
-    unknown = sorted(set(block["params"]) - _OPTIMIZER_PARAMS)
+    unknown = [str(name) for name in block["params"] if name not in _OPTIMIZER_PARAMS]
     if unknown:
         return {
             "optimizer": f"optimizer.params: {', '.join(unknown)} is not supported by neoxlite (it has lr, betas, eps)"
