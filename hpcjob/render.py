@@ -123,7 +123,7 @@ def _context(plan: Plan, jobdir: str | None) -> dict[str, Any]:
         "source": plan.job.source,
         "python": _python(first, [step for step in plan.steps if step.python == first]),
         "commands": _commands(plan),
-        "gpu_relation": ">=" if profile.scheduler.type == "local" else "==",
+        "gpu_wrong": ScriptText("<" if profile.scheduler.type == "local" else "!="),
         "versions": (profile.versions.cuda or "-", profile.versions.nccl or "-", profile.versions.nccl_from),
         "env": _variables(plan.env, "env"),
         "names_of_env": sorted(plan.env),

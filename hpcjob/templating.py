@@ -96,12 +96,14 @@ def _only_filtered(value: Any) -> ScriptText:
     )
 
 
-def _command(words: Sequence[str], key: str) -> ScriptText:
-    """Return a command of several lines, each continued by a backslash and short enough to read."""
-    lines = [""]
-    for word in words:
-        quoted = quoting.sh(word, key)
-        if lines[-1] and len(lines[-1]) + len(quoted) > _LINE_LENGTH - 6:
-            lines.append("")
-        lines[-1] += f" {quoted}" if lines[-1] else quoted
+def _command(parts: Sequence[Sequence[str]], key: str) -> ScriptText:
+    """Return a command of several lines: each of ``parts`` begins one, and goes on to the next where it is long."""
+    lines = []
+    for words in parts:
+        lines.append("")
+        for word in words:
+            quoted = quoting.sh(word, key)
+            if lines[-1] and len(lines[-1]) + len(quoted) > _LINE_LENGTH - 6:
+                lines.append("")
+            lines[-1] += f" {quoted}" if lines[-1] else quoted
     return ScriptText(" \\\n  ".join(lines))

@@ -15,9 +15,9 @@ from hpcjob.plan import Plan
 from hpcjob.quoting import ScriptText
 
 
-def _once(plan: Plan, step_file: ScriptText) -> list[Word]:
+def _once(plan: Plan, step_file: ScriptText) -> list[list[Word]]:
     """Start one process on the first node."""
-    return ["bash", RANK_SH, step_file]
+    return [["bash", RANK_SH, step_file]]
 
 
 LAUNCHERS: Mapping[LauncherName, Launcher] = {
@@ -29,6 +29,6 @@ LAUNCHERS: Mapping[LauncherName, Launcher] = {
 }
 
 
-def launch_line(plan: Plan, launcher: LauncherName, step_file: ScriptText) -> Sequence[Word]:
-    """Return the words that start a step; ``step_file`` is the word that names the step's file."""
+def launch_line(plan: Plan, launcher: LauncherName, step_file: ScriptText) -> Sequence[Sequence[Word]]:
+    """Return the words that start a step, a line each; ``step_file`` is the word that names the step's file."""
     return LAUNCHERS[launcher](plan, step_file)

@@ -15,8 +15,8 @@ from hpcjob.quoting import ScriptText
 Word = str | ScriptText
 """A plain word is quoted when the script is rendered; a `ScriptText` is shell text written here."""
 
-Launcher = Callable[[Plan, ScriptText], Sequence[Word]]
-"""Returns the words that start a step on all nodes, given the plan and the word that names the step's file."""
+Launcher = Callable[[Plan, ScriptText], Sequence[Sequence[Word]]]
+"""Returns the words that start a step on all nodes, by lines, given the plan and the word of the step's file."""
 
 RANK_SH = ScriptText('"$jobdir/rank.sh"')
 NODE_SH = ScriptText('"$jobdir/node.sh"')

@@ -11,13 +11,13 @@ from hpcjob.plan import Plan
 from hpcjob.quoting import ScriptText
 
 
-def launch(plan: Plan, step_file: ScriptText) -> list[Word]:
+def launch(plan: Plan, step_file: ScriptText) -> list[list[Word]]:
     """Start an agent on each node; directly where the only node is this one (pdsh replaces ``%n`` for several only)."""
     if plan.nodes == 1:
-        return ["bash", NODE_SH, step_file, "0"]
+        return [["bash", NODE_SH, step_file, "0"]]
     hosts: list[Word] = ["-f", str(plan.nodes), "-w", ScriptText('"$hosts"')]
     words: list[Word] = ["pdsh", "-S", "-N", "-R", "ssh", *plan.profile.launcher.pdsh_args, *hosts]
-    return [*words, "bash", ScriptText('"$(remote_word "$jobdir/node.sh")"'), _remote(step_file), "%n"]
+    return [words, ["bash", _remote(NODE_SH), _remote(step_file), "%n"]]
 
 
 def _remote(word: ScriptText) -> ScriptText:

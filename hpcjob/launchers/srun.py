@@ -11,9 +11,9 @@ from hpcjob.plan import Plan
 from hpcjob.quoting import ScriptText
 
 
-def launch(plan: Plan, step_file: ScriptText) -> list[Word]:
+def launch(plan: Plan, step_file: ScriptText) -> list[list[Word]]:
     """Start every rank."""
-    return [*start(plan, plan.procs_per_node), "bash", RANK_SH, step_file]
+    return [start(plan, plan.procs_per_node), ["bash", RANK_SH, step_file]]
 
 
 def start(plan: Plan, per_node: int) -> list[Word]:

@@ -8,9 +8,11 @@ from hpcjob.plan import Plan
 from hpcjob.quoting import ScriptText
 
 
-def launch(plan: Plan, step_file: ScriptText) -> list[Word]:
+def launch(plan: Plan, step_file: ScriptText) -> list[list[Word]]:
     """Start an agent on each node: by srun inside Slurm, else by mpirun; directly where the only node is this one."""
     agent: list[Word] = ["bash", NODE_SH, step_file]
     if plan.profile.scheduler.type == "slurm":
-        return [*srun.start(plan, 1), *agent]
-    return agent if plan.nodes == 1 else [*mpirun.start(plan, 1), *agent]
+        return [srun.start(plan, 1), [*agent, "srun"]]
+    if plan.nodes == 1:
+        return [[*agent, "0"]]
+    return [mpirun.start(plan, 1), [*agent, "mpirun"]]

@@ -1,11 +1,15 @@
-# One node: bash node.sh STEP_FILE [NODE_RANK]. Starts torchrun's agent, which starts the ranks of this node.
+# One node: bash node.sh STEP_FILE NODE_RANK|mpirun|srun. Starts torchrun's agent, which starts the ranks of this node.
 set -uo pipefail
 builtin source "${0%/*}/env.sh"
 builtin source "${0%/*}/common.sh"
 builtin source "$1"
-cd -- "$HPCJOB_SUBMIT_DIR" || end_job 87 "check: $(hostname): no folder $HPCJOB_SUBMIT_DIR here"
+cd -- "$HPCJOB_SUBMIT_DIR" || end_job 87 "check: $(uname -n): no folder $HPCJOB_SUBMIT_DIR here"
 
-node_rank=${2-${OMPI_COMM_WORLD_RANK-${SLURM_PROCID-0}}}
+case $2 in
+  mpirun) node_rank=$OMPI_COMM_WORLD_RANK ;;
+  srun) node_rank=$SLURM_PROCID ;;
+  *) node_rank=$2 ;;
+esac
 tag=$HPCJOB_JOB_ID.node$node_rank.$$
 HPCJOB_PROCESS=$tag "$python" -m torch.distributed.run --nnodes "$nodes" --node-rank "$node_rank" \
   --nproc-per-node "$procs_per_node" --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" \
@@ -19,4 +23,4 @@ while :; do
   wait "$agent" || code=$?
   [[ $signalled ]] || break # a trap ended the wait, not the agent
 done
-((code == 0)) || end_job "$code" "node $(hostname): its ranks ended with code $code"
+((code == 0)) || end_job "$code" "node $(uname -n): its ranks ended with code $code"

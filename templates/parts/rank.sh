@@ -3,7 +3,7 @@ set -uo pipefail
 builtin source "${0%/*}/env.sh"
 builtin source "${0%/*}/common.sh"
 builtin source "$1"
-cd -- "$HPCJOB_SUBMIT_DIR" || end_job 87 "check: $(hostname): no folder $HPCJOB_SUBMIT_DIR here"
+cd -- "$HPCJOB_SUBMIT_DIR" || end_job 87 "check: $(uname -n): no folder $HPCJOB_SUBMIT_DIR here"
 
 case $launcher in
   mpirun)
@@ -18,7 +18,7 @@ case $launcher in
   *) ;; # torchrun has set them
 esac
 if [[ ! ${RANK-} || ${WORLD_SIZE-} != "$world_size" ]]; then
-  end_job 87 "check: $(hostname): $launcher started rank ${RANK:-?} of ${WORLD_SIZE:-?}, asked were $world_size ranks"
+  end_job 87 "check: $(uname -n): $launcher started rank ${RANK:-?} of ${WORLD_SIZE:-?}, asked were $world_size ranks"
 fi
 if [[ $LOCAL_RANK == 0 && $launcher != none ]]; then
   problem=$(check_gpus) || end_job 87 "check: $problem"
