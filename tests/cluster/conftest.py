@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 
 import pytest
 
 from tests.cluster.testbed import Testbed, missing_services
+from tests.cluster.training import Training
+from tests.cluster.user import User
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +28,19 @@ def bed(services: None) -> Iterator[Testbed]:
     """A login host and two nodes with Slurm, its accounting, and fake GPUs."""
     with Testbed() as bed:
         yield bed
+
+
+@pytest.fixture
+def user(bed: Testbed, request: pytest.FixtureRequest) -> Iterator[User]:
+    """A user with a new folder and the profile ``testbed``; their jobs end with the test."""
+    user = User(bed, bed.work / re.sub(r"\W+", "_", request.node.name))
+    user.write_profile()
+    yield user
+    bed.login.run("scancel", "--user=root", "--full", "--signal=KILL", check=False)
+    bed.login.run("scancel", "--user=root")
+
+
+@pytest.fixture(scope="session")
+def training(bed: Testbed) -> Training:
+    """A model small enough to train in a second, with its data, on the shared file system."""
+    return Training.prepare(User(bed, bed.work / "training"))

@@ -1,0 +1,98 @@
+"""The states of jobs, as hpcjob tells them from a real Slurm."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.testbed.processes import wait_until
+from tests.cluster.user import BIN, PROFILE, User
+
+pytestmark = pytest.mark.cluster
+
+SLEEP = ["sleep", "300"]
+
+
+def test_pending_running_cancelled(user: User) -> None:
+    """A job that waits for the nodes of another is PENDING, then RUNNING; a cancelled one is CANCELLED."""
+    whole = ["--exclusive"]
+    first = user.submit(user.write_job("first", kind="cpu", command=SLEEP, extra=whole), "--nodes", "2")
+    user.wait_for_state(first, "RUNNING")
+    second = user.submit(user.write_job("second", kind="cpu", command=SLEEP, extra=whole))
+    assert user.status(second)["state"] == "PENDING"
+    assert {job["id"] for job in map(json.loads, user.hpcjob("status", "--json").splitlines())} == {first, second}
+
+    user.hpcjob("cancel", first)
+    user.wait_for_state(first, "CANCELLED")
+    user.wait_for_state(second, "RUNNING")
+    user.hpcjob("cancel", second)
+    assert user.wait(second) != 0
+    assert user.status(second)["state"] == "CANCELLED"
+
+
+def test_cancelled_before_it_ran(user: User) -> None:
+    """A job cancelled while it waits is CANCELLED, though it has left no exit record."""
+    job = user.submit(user.write_job("held", kind="cpu", command=SLEEP, extra=["--hold"]))
+    user.wait_for_state(job, "PENDING")
+    user.hpcjob("cancel", job)
+    user.wait_for_state(job, "CANCELLED")
+
+
+def test_completed_and_failed(user: User) -> None:
+    """The codes of a success and of a failure are seen by status, wait and submit --follow."""
+    good = user.submit(user.write_job("good", kind="cpu", command=["true"]))
+    bad = user.submit(user.write_job("bad", kind="cpu", command=["sh", "-c", "echo some words; exit 7"]))
+    assert user.wait(good) == 0
+    assert user.wait(bad) == 7
+    assert user.status(good)["state"] == "COMPLETED"
+    assert (user.status(bad)["state"], user.status(bad)["exit_code"]) == ("FAILED", 7)
+    assert "some words" in user.log(bad)
+
+    followed = user.run(BIN / "hpcjob", "submit", "bad.yml", "--profile", PROFILE, "--follow", check=False)
+    assert followed.returncode == 7
+    assert "some words" in followed.stdout
+
+
+def test_timeout(user: User) -> None:
+    """A job that Slurm ends at its walltime is a TIMEOUT."""
+    job = user.submit(user.write_job("long", kind="cpu", command=SLEEP, stop_before_s=0))
+    user.wait_for_state(job, "RUNNING")
+    user.run("scontrol", "update", f"jobid={job}", "EndTime=now")
+    user.wait_for_state(job, "TIMEOUT", timeout_s=90)
+
+
+def test_script_rendered_to_a_file_runs_by_itself(user: User) -> None:
+    """``render -o job.sh`` and plain sbatch give a job that makes its own folder and that attach tracks."""
+    job = user.write_job("by-hand", kind="cpu", command=["sh", "-c", "echo hello from $(hostname)"])
+    user.hpcjob("render", job, "--profile", PROFILE, "-o", "job.sh")
+    id_ = user.run("sbatch", "--parsable", "job.sh").stdout.strip()
+    user.hpcjob("attach", id_, "--profile", PROFILE)
+    assert user.wait(id_) == 0
+    assert "hello from node1" in user.log(id_)
+    assert Path(user.status(id_)["jobdir"]).parent == user.folder / "outputs" / "by-hand"
+
+
+def test_attach_with_log_of_a_foreign_script(user: User) -> None:
+    """A job that hpcjob did not make is tracked by id, with its own log."""
+    script = "#!/bin/bash\necho words of a foreign script\nexit 3\n"
+    (user.folder / "foreign.sh").write_text(script)
+    id_ = user.run("sbatch", "--parsable", "foreign.sh").stdout.strip()
+    log = user.folder / f"slurm-{id_}.out"
+    wait_until(log.exists, 20, "the foreign script does not start")
+    user.hpcjob("attach", id_, log, "--profile", PROFILE, "--name", "foreign")
+    assert user.wait("foreign") == 3
+    assert "words of a foreign script" in user.log("foreign")
+
+
+def test_refused_submission_leaves_nothing(user: User) -> None:
+    """What sbatch refuses is told in its words, and no half record stays."""
+    job = user.write_job("refused", kind="cpu", command=["true"], queue="no-such-partition")
+    result = user.run(BIN / "hpcjob", "submit", job, "--profile", PROFILE, check=False)
+    assert result.returncode == 1
+    assert "invalid partition specified" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (user.folder / "outputs").exists()
+    listed = user.hpcjob("list", "--json")
+    assert "refused" not in listed

@@ -1,0 +1,102 @@
+"""Someone at the login host: has hpcjob, a home folder and a shared folder, and acts through the command alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cluster.testbed import Testbed
+from tests.cluster.testbed.modules import init_script
+from tests.cluster.testbed.processes import TestbedError, wait_until
+
+BIN = Path(sys.executable).parent
+PROFILE = "testbed"
+
+
+class User:
+    """A user of the test bed, working in a folder of their own."""
+
+    def __init__(self, bed: Testbed, folder: Path) -> None:
+        """``folder`` is on the shared file system."""
+        self.bed = bed
+        self.folder = folder
+        folder.mkdir(parents=True)
+
+    def write_profile(self, changes: Mapping[str, Any] | None = None, name: str = PROFILE) -> str:
+        """Write a profile of the test bed into the user's own profiles: ``lab``, as its comments say to change it."""
+        profile: dict[str, Any] = {
+            "extends": "lab",
+            "name": name,
+            "title": "two virtual nodes",
+            "node": {"gpus": 0},
+            "modules": {"init": init_script()},
+            # Open MPI wants to be told that root is meant; the test bed has no other user.
+            "env": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1"},
+            "paths": {"not_shared": ["/tmp"]},
+            "limits": {"default_walltime": "10:00"},
+        }
+        profile.update(changes or {})
+        path = self.bed.home / ".config" / "hpcjob" / "cluster_profiles" / f"{name}.yml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(profile, sort_keys=False))
+        return name
+
+    def write_job(self, name: str, **keys: Any) -> Path:
+        """Write a job file into the user's folder."""
+        path = self.folder / f"{name}.yml"
+        path.write_text(yaml.safe_dump({"schema": 1, "name": name, **keys}, sort_keys=False))
+        return path
+
+    def run(self, *argv: str | Path, check: bool = True, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+        """Run any command on the login host, in the user's folder."""
+        return self.bed.login.run(*argv, cwd=self.folder, check=check, timeout_s=timeout_s)
+
+    def hpcjob(self, *arguments: str | Path, check: bool = True, timeout_s: float = 120) -> str:
+        """Run hpcjob, which must end well; what it printed."""
+        return self.run(BIN / "hpcjob", *arguments, check=check, timeout_s=timeout_s).stdout
+
+    def submit(self, job: Path, *options: str, profile: str = PROFILE) -> str:
+        """Submit a job; its id."""
+        return str(json.loads(self.hpcjob("submit", job, "--profile", profile, "--json", *options))["id"])
+
+    def status(self, job: str) -> dict[str, Any]:
+        """What ``hpcjob status`` says of a job."""
+        status: dict[str, Any] = json.loads(self.hpcjob("status", job, "--json"))
+        return status
+
+    def jobdir(self, job: str) -> Path:
+        """The job's directory."""
+        return Path(self.status(job)["jobdir"])
+
+    def wait_for_state(self, job: str, state: str, timeout_s: float = 60) -> None:
+        """Ask ``hpcjob status`` until it says ``state``."""
+        seen: list[dict[str, Any]] = []
+
+        def arrived() -> bool:
+            seen.append(self.status(job))
+            return bool(seen[-1]["state"] == state)
+
+        try:
+            wait_until(arrived, timeout_s, "", pause_s=0.3)
+        except TestbedError:
+            raise TestbedError(f"job {job} is not {state} but {seen[-1]}:\n{self.log(job)}") from None
+
+    def wait(self, job: str, timeout_s: float = 120) -> int:
+        """Wait with ``hpcjob wait``; the code it ends with, which is the job's."""
+        return self.run(BIN / "hpcjob", "wait", job, check=False, timeout_s=timeout_s).returncode
+
+    def log(self, job: str) -> str:
+        """The job's whole log, as ``hpcjob tail`` prints it."""
+        return self.hpcjob("tail", job, "-n", "all")
+
+    def losses(self, job: str) -> dict[int, float]:
+        """Loss of each logged iteration, as ``hpcjob tail --loss`` tells it."""
+        lines = self.hpcjob("tail", job, "--loss", "-n", "all", "--json").splitlines()
+        events = [json.loads(line) for line in lines]
+        return {event["iteration"]: event["loss"] for event in events if event["event"] == "iteration"}
