@@ -112,9 +112,7 @@ class _Resolver:
             values["attention_config"] = expand_attention(values["attention_config"], values["num_layers"])
         self._small_derivations()
         check_training(values, self.where)
-        for part in ("train", "valid", "test"):
-            if values[f"{part}_data_paths"] and values[f"{part}_data_weights"] is None:
-                values[f"{part}_data_weights"] = [1.0] * len(values[f"{part}_data_paths"])
+        self._weights()
         self.warnings += ignored_keys(values, self.entries)
         unsupported = unsupported_keys(values, self.entries)
         if unsupported and not allow_unsupported:
@@ -197,6 +195,13 @@ class _Resolver:
             block["grad_accum_dtype"] = "fp32"
             self.warnings.append("bfloat16: gradients are accumulated in fp32 (data_types.grad_accum_dtype)")
         return block
+
+    def _weights(self) -> None:
+        """Make the checked weights numbers; without weights all paths weigh the same."""
+        for part in ("train", "valid", "test"):
+            paths, weights = self.values[f"{part}_data_paths"], self.values[f"{part}_data_weights"]
+            if paths:
+                self.values[f"{part}_data_weights"] = [float(weight) for weight in weights or [1.0] * len(paths)]
 
     def _small_derivations(self) -> None:
         values = self.values

@@ -77,6 +77,15 @@ def test_numbers_yaml_reads_as_texts(load: Load) -> None:
     assert isinstance(cfg.zero_optimization["reduce_bucket_size"], int)
 
 
+def test_weights_are_numbers(load: Load) -> None:
+    """Weights are floats whatever their spelling; a path that looks like a number stays a text."""
+    paths = {"train_data_paths": ["a", "1e5"], "valid_data_paths": ["c"], "test_data_paths": ["d"]}
+    cfg = load(train_data_weights=[1, "5e-1"], **paths)
+    assert cfg.train_data_weights == [1.0, 0.5]
+    assert cfg.valid_data_weights == [1.0]
+    assert cfg.train_data_paths == ["a", "1e5"]
+
+
 def test_whole_numbers_are_floats_where_declared(load: Load) -> None:
     """``hidden_dropout: 0`` is the float 0.0, as the shipped files write it."""
     cfg = load(hidden_dropout=0, rotary_pct=1)
