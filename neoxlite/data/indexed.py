@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neoxlite.data.index_file import IntArray, read_index
+from neoxlite.data.system_errors import reading
 from neoxlite.errors import DataError
 
 _CHUNK_SEQUENCES = 1 << 20
@@ -41,13 +42,17 @@ class IndexedDataset:
 
     def __init__(self, prefix: str | Path) -> None:
         self.prefix = str(prefix)
+        with reading(f"dataset {prefix}"):
+            self._open()
+
+    def _open(self) -> None:
         _check_exists(self.prefix)
-        self._index = read_index(idx_path(prefix))
-        tokens_path = bin_path(prefix)
-        found = tokens_path.stat().st_size
-        if found != self._index.bin_bytes:
+        self._index = read_index(idx_path(self.prefix))
+        tokens_path = bin_path(self.prefix)
+        found, expected = tokens_path.stat().st_size, self._index.bin_bytes
+        if found != expected:
             raise DataError(
-                f"{tokens_path}: {found} bytes, but its index {idx_path(prefix).name} expects {self._index.bin_bytes}",
+                f"{tokens_path}: {found} bytes, but its index {idx_path(self.prefix).name} expects {expected}",
                 hint="They do not belong together or one is cut off; copy both again or write the dataset anew.",
             )
         self._tokens: npt.NDArray[Any] = (

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from neoxlite.data.system_errors import writing
 from neoxlite.data.text_files import Record, read_records, total_bytes
 from neoxlite.data.writer import DatasetWriter, token_dtype
 from neoxlite.errors import DataError
@@ -79,7 +80,8 @@ def tokenize_files(
         report: called after every batch.
 
     Raises:
-        DataError: an input is missing or damaged, nothing was written, or the tokenizer has no end of document.
+        DataError: an input is missing or damaged, holds no text, or the tokenizer has no end of document.
+        NeoxliteError: the output cannot be written.
     """
     if append_eod and tokenizer.eod is None:
         raise DataError(
@@ -89,7 +91,7 @@ def tokenize_files(
     end = [tokenizer.eod] if append_eod and tokenizer.eod is not None else []
     progress = Progress(bytes_total=total_bytes(inputs))
     started = time.monotonic()
-    with ExitStack() as stack:
+    with writing(prefix), ExitStack() as stack:
         writers = [
             stack.enter_context(DatasetWriter(output_prefix(prefix, key), token_dtype(tokenizer.vocab_size)))
             for key in keys

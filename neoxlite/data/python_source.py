@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neoxlite.common.files import replacing
+from neoxlite.data.system_errors import writing
 from neoxlite.errors import DataError
 
 # Folders that are not the library itself: tests (often of broken or odd text), applications, installed packages.
@@ -45,36 +46,46 @@ def collect_python(
 
     Raises:
         DataError: there are no source files, or a part would be empty.
+        NeoxliteError: the folder cannot be written.
     """
     if not 0 < valid_fraction < 1:
         raise DataError(f"the valid fraction is {valid_fraction}", hint="Give a share between 0 and 1, such as 0.1.")
     root = Path(sysconfig.get_paths()["stdlib"]) if stdlib is None else stdlib
     limit = None if max_mib is None else int(max_mib * 1024 * 1024)
-    output.mkdir(parents=True, exist_ok=True)
-    counts = {True: [0, 0], False: [0, 0]}
-    with replacing(output / "valid.jsonl") as valid, replacing(output / "train.jsonl") as train:
-        taken = 0
-        for name, text in _texts(root):
-            size = len(text.encode())
-            if limit is not None and taken + size > limit:
-                break
-            taken += size
-            held_out = _hash(f"part {name}") < valid_fraction  # not the hash of the order, or all would come first
-            line = json.dumps({"text": text, "path": name}, ensure_ascii=False) + "\n"
-            (valid if held_out else train).write(line.encode())
-            counts[held_out][0] += 1
-            counts[held_out][1] += size
-        if not counts[True][0] or not counts[False][0]:
-            raise DataError(
-                f"{root}: {counts[False][0]} training and {counts[True][0]} held-out files; both need some",
-                hint="Use a Python with its library's source (.py) files, a larger size or another fraction.",
-            )
-    return Corpus(counts[False][0], counts[False][1], counts[True][0], counts[True][1])
+    parts = {True: _Part(), False: _Part()}
+    with writing(output):
+        output.mkdir(parents=True, exist_ok=True)
+        with replacing(output / "valid.jsonl") as valid, replacing(output / "train.jsonl") as train:
+            for name, text in _texts(root, limit):
+                held_out = _hash(f"part {name}") < valid_fraction  # not the hash of the order, or all would come first
+                line = json.dumps({"text": text, "path": name}, ensure_ascii=False) + "\n"
+                (valid if held_out else train).write(line.encode())
+                parts[held_out].add(text)
+            if not parts[True].files or not parts[False].files:
+                raise DataError(
+                    f"{root}: {parts[False].files} training and {parts[True].files} held-out files; both need some",
+                    hint="Use a Python with its library's source (.py) files, a larger size or another fraction.",
+                )
+    return Corpus(parts[False].files, parts[False].bytes, parts[True].files, parts[True].bytes)
 
 
-def _texts(root: Path) -> Iterator[tuple[str, str]]:
-    """Yield (path below root, text) in the order of the paths' hashes, without blank and repeated texts."""
+@dataclass
+class _Part:
+    files: int = 0
+    bytes: int = 0
+
+    def add(self, text: str) -> None:
+        self.files += 1
+        self.bytes += len(text.encode())
+
+
+def _texts(root: Path, limit: int | None) -> Iterator[tuple[str, str]]:
+    """Yield (path below root, text) in the order of the paths' hashes, without blank and repeated texts.
+
+    Stops before the first text that would make more than ``limit`` bytes.
+    """
     seen: set[bytes] = set()
+    taken = 0
     names = [path.relative_to(root) for path in root.rglob("*.py")]
     kept = [name.as_posix() for name in names if not _SKIPPED_FOLDERS.intersection(name.parts[:-1])]
     for name in sorted(kept, key=lambda name: (_hash(name), name)):
@@ -84,9 +95,13 @@ def _texts(root: Path) -> Iterator[tuple[str, str]]:
         except (OSError, UnicodeDecodeError):
             continue  # unreadable or in another encoding: not text for this purpose
         digest = hashlib.sha256(data).digest()
-        if text.strip() and digest not in seen:
-            seen.add(digest)
-            yield name, text
+        if not text.strip() or digest in seen:
+            continue
+        seen.add(digest)
+        taken += len(data)
+        if limit is not None and taken > limit:
+            return
+        yield name, text
 
 
 def _hash(name: str) -> float:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from neoxlite.data.system_errors import reading
 from neoxlite.errors import DataError
 
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
@@ -34,9 +35,10 @@ def total_bytes(paths: Sequence[Path]) -> int:
     total = 0
     for path in paths:
         _kind(path)
-        if not path.is_file():
-            raise DataError(f"input {path}: no such file", hint="Separate several input files by commas.")
-        total += path.stat().st_size
+        with reading(f"input {path}"):
+            if not path.is_file():
+                raise DataError(f"input {path}: no such file", hint="Separate several input files by commas.")
+            total += path.stat().st_size
     return total
 
 
@@ -68,7 +70,7 @@ def read_records(paths: Sequence[Path], keys: Sequence[str] = ("text",)) -> Iter
         except EOFError as error:
             raise DataError(f"input {path}: the compressed file is cut off", hint="Copy it again.") from error
         except OSError as error:
-            raise DataError(f"input {path}: {error.strerror}", hint="Give files that can be read.") from error
+            raise DataError(f"input {path}: {error.strerror or error}", hint="Give files that can be read.") from error
 
 
 def _kind(path: Path) -> str:

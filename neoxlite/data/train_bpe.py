@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from neoxlite.common.files import write_whole
+from neoxlite.data.system_errors import writing
 from neoxlite.data.text_files import read_records, total_bytes
 from neoxlite.errors import DataError
 from neoxlite.tokenizers import END_OF_TEXT, PADDING
@@ -38,6 +39,7 @@ def train_bpe(
 
     Raises:
         DataError: the size is too small, an input is missing or damaged, or holds no text.
+        NeoxliteError: the output cannot be written.
     """
     if vocab_size < MIN_VOCAB_SIZE:
         raise DataError(
@@ -65,8 +67,9 @@ def train_bpe(
     tokenizer.train_from_iterator(texts, trainer=trainer)
     if texts.characters == 0:
         raise DataError("the input holds no text", hint="Check the input files and --jsonl-keys.")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(output, tokenizer.to_str(pretty=True))
+    with writing(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(output, tokenizer.to_str(pretty=True))
     size: int = tokenizer.get_vocab_size()
     return size
 

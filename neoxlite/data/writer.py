@@ -39,8 +39,8 @@ class DatasetWriter:
         dtype: type of the stored tokens, see `token_dtype`.
 
     Raises:
-        DataError: the folder does not exist.
-        OSError: on leaving, the disk is full or the folder cannot be written.
+        DataError: the folder does not exist, or a final name is taken by a folder.
+        OSError: the folder cannot be written, the name is too long, or the disk is full.
     """
 
     def __init__(self, prefix: str | Path, dtype: npt.DTypeLike) -> None:
@@ -58,6 +58,9 @@ class DatasetWriter:
         folder = bin_path(self.prefix).parent
         if not folder.is_dir():
             raise DataError(f"{self.prefix}: the folder {folder} does not exist", hint=f"Make it: mkdir -p {folder}")
+        for path in (bin_path(self.prefix), idx_path(self.prefix)):
+            if path.is_dir():  # the rename at the end would fail, perhaps hours later
+                raise DataError(f"{path} is a folder, so no file can have that name", hint="Choose another prefix.")
         with ExitStack() as stack:
             # Left in reverse: the tokens get their name first, and a reader finds a dataset when it has an index.
             self._idx = stack.enter_context(replacing(idx_path(self.prefix)))

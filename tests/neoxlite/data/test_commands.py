@@ -100,3 +100,32 @@ def test_wrong_tokenizer_is_noticed(golden: Path, capsys: pytest.CaptureFixture[
     tokenizer = str(golden / "tokenized" / "own_bpe_tokenizer.json")
     assert main(["data", "inspect", str(golden / "datasets" / "u16_rand"), "--tokenizer", tokenizer]) == 2
     assert "token 50256 lies outside the tokenizer's vocabulary of 600" in capsys.readouterr().err
+
+
+def test_output_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder below a file, a name that is too long or taken: two lines before any work, and code 1 or 2."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYON_NUM_THREADS", "1")
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "a.jsonl").write_text('{"text": "some text"}\n')
+    (tmp_path / "taken_text_document.idx").mkdir()
+    tokenize = ["tokenize", "--input", "a.jsonl", "--tokenizer-type", "CharLevelTokenizer", "--output-prefix"]
+    for arguments, code, message in (
+        (["collect-python", "--output", "file/out"], 1, "file/out cannot be written: Not a directory"),
+        (
+            ["train-tokenizer", "--input", "a.jsonl", "--output", "file/t.json", "--vocab-size", "260"],
+            1,
+            "file/t.json can",
+        ),
+        ([*tokenize, "x" * 300], 1, "cannot be written: File name too long"),
+        ([*tokenize, "taken"], 2, "taken_text_document.idx is a folder"),
+        (["inspect", "y" * 300], 2, "cannot be read: File name too long"),
+    ):
+        assert main(["data", *arguments]) == code
+        told = capsys.readouterr().err
+        assert message in told
+        assert len(told.splitlines()) == 2 + ("train-tokenizer" in arguments and "tokens only" in told)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "file", "taken_text_document.idx"]
