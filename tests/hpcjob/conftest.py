@@ -13,6 +13,7 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("HPCJOB_PROFILE", "HPCJOB_ACCOUNT", "HPCJOB_PATH", "HPCJOB_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -1,0 +1,63 @@
+"""What the commands import: the login-node tool must start quickly, and without the trainer's packages."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_HEAVY = {"torch", "deepspeed", "transformers", "pydantic", "numpy", "tensorboard", "tokenizers", "mpi4py"}
+_ROOT = Path(__file__).parents[2]
+_SHOW_MODULES = """
+import sys
+from hpcjob.cli import main
+code = main(sys.argv[1:])
+sys.stdout.flush()
+print("\\n".join(sorted({name.partition(".")[0] for name in sys.modules})), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def imported(place: Path, *arguments: str) -> set[str]:
+    """Return the top-level names that a fresh process has imported after a command that succeeds."""
+    done = subprocess.run([sys.executable, "-c", _SHOW_MODULES, *arguments], cwd=place, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["render", "--help"],
+        ["render", "--profile", "abci3", "--nodes", "2", "--account", "gxx"],
+        ["render", "--profile", "local"],
+        ["status"],
+        ["profile", "list"],
+        ["schema", "job"],
+    ],
+    ids=" ".join,
+)
+def test_no_heavy_package_is_imported(own_place: Path, arguments: list[str]) -> None:
+    """Neither the trainer's packages nor submitit nor rich are loaded where no scheduler is asked."""
+    assert imported(own_place, *arguments) & (_HEAVY | {"submitit", "rich"}) == set()
+
+
+def test_help_imports_no_yaml_and_no_jinja2(own_place: Path) -> None:
+    """The list of commands needs click alone."""
+    assert imported(own_place, "--help") & {"yaml", "jinja2", "msgspec"} == set()
+
+
+def test_hpcjob_never_names_the_trainers_packages() -> None:
+    """No module of hpcjob imports them, not even inside a function; of neoxlite it uses the shared part alone."""
+    for path in sorted((_ROOT / "hpcjob").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module or ""]
+            for name in names:
+                assert name.partition(".")[0] not in _HEAVY - {"numpy"}, (path, name)
+                assert not name.startswith("neoxlite") or name.startswith(("neoxlite.common", "neoxlite.config")), path
