@@ -6,7 +6,6 @@ import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,8 +27,7 @@ _AT = re.compile(r" - at `(.*)`$")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")  # `[...]`, some value of a mapping, says nothing
 
 
-@dataclass
-class Document:
+class Document(msgspec.Struct):
     """A mapping read from a file or given on the command line, with the place of each key.
 
     Attributes:
@@ -40,9 +38,9 @@ class Document:
     """
 
     data: dict[str, Any]
-    places: dict[Path_, str] = field(default_factory=dict)
+    places: dict[Path_, str] = {}
     origin: str = "<none>"
-    texts: dict[Path_, str] = field(default_factory=dict)
+    texts: dict[Path_, str] = {}
 
     def place(self, path: Path_) -> str:
         """Return where ``path``, something in it, or its nearest known parent was set."""

@@ -11,7 +11,6 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +29,7 @@ _ALIASES_LINE = re.compile(rb"^aliases:.*$", re.MULTILINE)
 _PROFILE_SETTING = "profile."
 
 
-@dataclass(frozen=True)
-class Override:
+class Override(msgspec.Struct, frozen=True):
     """One value given on the command line.
 
     Attributes:
@@ -114,7 +112,7 @@ def read_profile(
     _keep_env(document)
     profile = documents.convert(document, ClusterProfile, "profile")
     digest = hashlib.sha256(b"".join(file.read_bytes() for file, _ in chain)).hexdigest()
-    return profile, Source(_label(path), digest, path)
+    return profile, Source(label=_label(path), sha256=digest, path=path)
 
 
 def profile_chain(name_or_path: str) -> list[Path]:
@@ -277,8 +275,7 @@ def _keep_env(document: Document) -> None:
 # --- both -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True):
     """What a plan was made from.
 
     Attributes:
@@ -330,7 +327,7 @@ def prepare(
         notes.append(f"no job file given: {_label(path)}")
         document = _job_document(path, for_job)
     wanted = _to_job(document)
-    job_source = Source(_label(path), hashlib.sha256(path.read_bytes()).hexdigest(), path)
+    job_source = Source(label=_label(path), sha256=hashlib.sha256(path.read_bytes()).hexdigest(), path=path)
     plan = make_plan(
         wanted,
         cluster,
@@ -349,7 +346,7 @@ def _is_for_profile(override: Override) -> bool:
 
 
 def _inner(override: Override) -> Override:
-    return replace(override, path=str(override.path).removeprefix(_PROFILE_SETTING))
+    return msgspec.structs.replace(override, path=str(override.path).removeprefix(_PROFILE_SETTING))
 
 
 def _account(settings: Settings, profile: ClusterProfile) -> str | None:

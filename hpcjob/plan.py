@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,24 +20,22 @@ _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 AgentStarter = Literal["srun", "mpirun", "pdsh", "none"]
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(msgspec.Struct, frozen=True, kw_only=True):
     """A file that a plan was made from.
 
     Attributes:
-        label: the file as a script names it: the path as given, ``hpcjob:cluster_profiles/abci3.yml`` if shipped. The
-            same on every machine.
+        label: the file as a script names it, the same on every machine: the path as given, or
+            ``hpcjob:cluster_profiles/abci3.yml`` if shipped.
         sha256: hexadecimal digest of its bytes, and of those of the files that it extends, in that order.
         path: the file itself.
     """
 
     label: str
     sha256: str
-    path: Path = field(compare=False)
+    path: Path
 
 
-@dataclass(frozen=True)
-class PlannedStep:
+class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
     """One step, ready to be rendered.
 
     Attributes:
@@ -58,8 +55,7 @@ class PlannedStep:
     is_train: bool
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All that a job script says. Two equal plans render to the same bytes.
 
     Attributes:
