@@ -164,15 +164,26 @@ def _elsewhere(job: LocalJob) -> str | None:
 
 
 def _report(ref: JobRef) -> Report | None:
+    """Return what this machine knows of a job; None leaves it to the exit record."""
     job = read_local_job(ref.jobdir)
     if job is None:
         return None
+    if job.state is None:
+        if elsewhere := _elsewhere(job):
+            return Report(State.UNKNOWN, reason=elsewhere)
+        if job.boot != supervisor.boot_id():
+            return Report(State.NODE_FAIL, reason="the machine was started anew while it ran")
+        if alive := _alive_report(job):
+            return alive
+        job = read_local_job(ref.jobdir) or job  # it may have ended while we looked
     if job.state in State.__members__:
         return Report(State(job.state), job.code, job.reason)
-    if elsewhere := _elsewhere(job):
-        return Report(State.UNKNOWN, reason=elsewhere)
-    if job.boot != supervisor.boot_id():
-        return Report(State.NODE_FAIL, reason="the machine was started anew while it ran")
+    if (ref.jobdir / f"{ref.id}_exit.json").exists():
+        return None
+    return Report(State.FAILED, reason="its processes are gone, without an exit record")
+
+
+def _alive_report(job: LocalJob) -> Report | None:
     if _alive(job.pid, job.start):
         return Report(State.RUNNING)
     if _alive(job.supervisor, job.supervisor_start):

@@ -39,6 +39,7 @@ _STATES = {
     "STAGE_OUT": State.COMPLETING,
     "STOPPED": State.SUSPENDED,
     "SUSPENDED": State.SUSPENDED,
+    "TIMEOUT": State.TIMEOUT,
 }
 _PARSABLE_ID = re.compile(r"^(\d+)(?:;([\w.-]+))?$", re.MULTILINE)
 _SPOKEN_ID = re.compile(r"^Submitted batch job (\d+)(?: on cluster ([\w.-]+))?", re.MULTILINE)

@@ -1,0 +1,59 @@
+"""Child commands: bounded, clean environment, words kept."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from hpcjob.schedulers import commands
+from tests.hpcjob.jobs import fake_command, with_path
+
+
+def test_environment_of_an_allocation_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options and layout of Slurm do not leak into a query or a submission; where Slurm's configuration lies does."""
+    monkeypatch.setenv("SQUEUE_FORMAT", "%all")
+    monkeypatch.setenv("SBATCH_ACCOUNT", "other")
+    monkeypatch.setenv("SLURM_CPU_BIND", "quiet")
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("SLURM_CONF", "/etc/slurm/slurm.conf")
+    monkeypatch.setenv("SLURM_CLUSTERS", "gamma")
+    monkeypatch.setenv("LC_ALL", "ja_JP.UTF-8")
+    told = commands.run(["env"], timeout_s=10).stdout.splitlines()
+    names = {line.partition("=")[0] for line in told}
+    assert {"SLURM_CONF", "SLURM_CLUSTERS", "PATH"} <= names
+    assert not names & {"SQUEUE_FORMAT", "SBATCH_ACCOUNT", "SLURM_CPU_BIND", "SLURM_JOB_ID"}
+    assert "LC_ALL=C" in told
+    kept = commands.run(["env"], timeout_s=10, translate=True).stdout.splitlines()
+    assert "LC_ALL=ja_JP.UTF-8" in kept, "a submission hands its locale to the job"
+
+
+def test_broken_bytes_and_both_streams() -> None:
+    """Output that is no UTF-8 is replaced; errors come first in what it said."""
+    done = commands.run(["bash", "-c", r"printf 'a\xffb\n'; echo bad >&2; echo bad >&2; exit 3"], timeout_s=10)
+    assert (done.code, done.stdout, done.said) == (3, "a\ufffdb\n", "bad")
+
+
+def test_a_time_out_ends_the_command_and_its_children(tmp_path: Path) -> None:
+    """A wrapper's child that holds the pipe does not hold us."""
+    with pytest.raises(commands.CommandTimeoutError, match="no answer in"):
+        commands.run(["bash", "-c", f"(sleep 1; touch {tmp_path}/late) & wait"], timeout_s=0.3)
+    time.sleep(1.2)
+    assert not (tmp_path / "late").exists()
+
+
+def test_missing_and_forbidden_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No such command, or one that may not be executed, is one clear line."""
+    fake_command(tmp_path / "bin", "qstat", "")
+    (tmp_path / "bin" / "qstat").chmod(0o644)
+    monkeypatch.setenv("PATH", with_path(tmp_path / "bin"))
+    with pytest.raises(commands.CommandMissingError, match="qstat"):
+        commands.run(["qstat"], timeout_s=1)
+    with pytest.raises(commands.CommandMissingError, match="no such command"):
+        commands.run(["no-such-command-here"], timeout_s=1)
+
+
+def test_long_words_are_cut() -> None:
+    """A stack dump does not fill the terminal."""
+    assert len(commands.Finished((), 1, "", "x" * 100_000).said) < 700

@@ -1,0 +1,251 @@
+"""Jobs of this machine, for real: they outlive their starter, are tracked by others, and end with all they started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hpcjob.schedulers import supervisor
+from hpcjob.schedulers.base import JobRef, Submission
+from hpcjob.schedulers.local import LocalScheduler, read_local_job
+from hpcjob.states import State
+from hpcjob.tracking.exit_record import read_exit_record
+from hpcjob.tracking.records import Record, read_index
+from hpcjob.tracking.status import Status, ask
+from hpcjob.tracking.watch import cancel, refresh, wait_for
+from tests.hpcjob.jobs import plan_for, submit_local
+
+
+def end_of(record: Record) -> Status:
+    """Wait for the end of a job."""
+    ((_, status),) = wait_for([record], read_index(), timeout_s=60)
+    return status
+
+
+def until(condition: object, *, limit_s: float = 30) -> None:
+    """Wait until ``condition()`` is true."""
+    deadline = time.monotonic() + limit_s
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.02)
+
+
+def running(mark: str) -> set[int]:
+    """Return the processes with that command line."""
+    return {int(path.name) for path in Path("/proc").glob("[0-9]*") if mark in command_line(path)}
+
+
+def command_line(process: Path) -> str:
+    """Return the arguments of /proc/PID, NUL between them; nothing if it is gone."""
+    try:
+        return (process / "cmdline").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+@pytest.mark.parametrize("code", [0, 1, 85, 86, 87])
+def test_exit_code_and_state(code: int) -> None:
+    """The exit code of the script is the job's; the folder holds its log and its record."""
+    record = submit_local(f"echo 日本; exit {code}")
+    status = end_of(record)
+    assert status.state is (State.FAILED if code else State.COMPLETED)
+    assert (status.exit_code, status.job_code) == (code, code)
+    assert (record.jobdir / f"{record.id}_job.out").read_text() == "日本\n"
+    assert oct(record.jobdir.stat().st_mode)[-3:] == "700"
+
+
+def test_cancel_ends_grandchildren_wherever_they_hid(here: Path) -> None:
+    """In the background, in a session of its own, orphaned, and as a daemon without environment or session."""
+    mark = f"4{os.getpid()}1"
+    record = submit_local(
+        f"sleep {mark} & setsid sleep {mark} & ( sleep {mark} & )\n"
+        f"env -i /bin/sh -c 'setsid sleep {mark} & exit' &\nsleep {mark}; true"
+    )
+    until(lambda: len(running(f"sleep\0{mark}")) == 5)
+    told = cancel(record, read_index())
+    assert "cancelled" in told
+    assert not running(f"sleep\0{mark}")
+    status = refresh([record], read_index())[record]
+    assert (status.state, status.exit_code) == (State.CANCELLED, 143)
+
+
+def test_a_script_that_ignores_term_is_killed(here: Path) -> None:
+    """After ``kill_wait_s`` comes KILL; the supervisor writes the record that the script could not."""
+    jobdir = here / "job"
+    jobdir.mkdir()
+    script = jobdir / "script.sh"
+    script.write_text("trap '' TERM\necho up\nwhile :; do sleep 0.1; done\n")
+    local = LocalScheduler(kill_wait_s=0.5)
+    submitted = local.submit(Submission(script, jobdir, here, f"mark-{os.getpid()}", plan_for()))
+    until(lambda: "up" in (jobdir / f"{submitted.id}_sched.out").read_text())
+    ref = JobRef(submitted.id, jobdir)
+    assert "cancelled" in local.cancel([ref])[ref.id]
+    record = read_exit_record(jobdir, submitted.id)
+    assert record is not None
+    assert (record.code, record.signal) == (137, "KILL")
+    assert ask(local, [ref])[ref.id].state is State.CANCELLED
+
+
+def test_the_walltime_ends_a_job() -> None:
+    """TIMEOUT, as a batch system would say."""
+    record = submit_local("sleep 60", walltime="00:00:01")
+    status = end_of(record)
+    assert (status.state, status.exit_code) == (State.TIMEOUT, 143)
+
+
+def test_what_a_script_leaves_behind_is_ended() -> None:
+    """A forgotten background process ends with the job, as on a batch system."""
+    mark = f"5{os.getpid()}1"
+    record = submit_local(f"setsid sleep {mark} >/dev/null 2>&1 &")
+    assert end_of(record).state is State.COMPLETED
+    assert not running(f"sleep\0{mark}")
+
+
+def test_a_killed_script_is_failed_with_its_signal() -> None:
+    """kill -9 of the script: its trap could not run, the supervisor saw it."""
+    record = submit_local("sleep 60")
+    os.kill(int(record.id), signal.SIGKILL)
+    status = end_of(record)
+    assert (status.state, status.exit_code, status.reason) == (State.FAILED, 137, "killed by KILL")
+
+
+def test_supervisor_killed_then_script_ends_by_itself() -> None:
+    """The exit record decides."""
+    record = submit_local("sleep 0.5; exit 5")
+    job = read_local_job(record.jobdir)
+    assert job is not None
+    os.kill(job.supervisor, signal.SIGKILL)
+    status = end_of(record)
+    assert (status.state, status.exit_code, status.source) == (State.FAILED, 5, "exit record")
+
+
+def test_supervisor_and_script_killed(here: Path) -> None:
+    """Nobody saw the end: while a process is left the job is not over, and cancel ends it; then there is no record."""
+    mark = f"6{os.getpid()}1"
+    record = submit_local(f"sleep {mark}")
+    until(lambda: running(f"sleep\0{mark}"))
+    job = read_local_job(record.jobdir)
+    assert job is not None
+    os.kill(job.supervisor, signal.SIGKILL)
+    os.kill(job.pid, signal.SIGKILL)
+    until(lambda: refresh([record], read_index())[record].state is State.COMPLETING)
+    assert "cancelled" in cancel(record, read_index())
+    assert not running(f"sleep\0{mark}")
+    assert refresh([record], read_index())[record].state is State.CANCELLED
+
+
+def test_all_gone_without_a_record_is_failed_not_running() -> None:
+    """On the same machine since the same start, a job without any process has ended, badly."""
+    record = submit_local("exec sleep 60", traps=False)
+    job = read_local_job(record.jobdir)
+    assert job is not None
+    os.kill(job.supervisor, signal.SIGKILL)
+    supervisor.end_processes(job.mark, set(), kill_wait_s=0)
+    status = end_of(record)
+    assert (status.state, status.exit_code, status.job_code) == (State.FAILED, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "word"),
+    [
+        ({"boot": "another"}, State.NODE_FAIL, "started anew"),
+        ({"host": "another"}, State.UNKNOWN, "another"),
+        ({"namespace": "pid:[1]"}, State.UNKNOWN, "container"),
+    ],
+)
+def test_pids_of_elsewhere_mean_nothing_here(here: Path, change: dict[str, str], state: State, word: str) -> None:
+    """After a reboot, on another login node or in another container, a pid says nothing of the job."""
+    record = submit_local("sleep 60")
+    path = record.jobdir / "local.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    status = refresh([record], read_index())[record]
+    assert status.state is state
+    assert word in str(status.reason)
+    job = read_local_job(record.jobdir)
+    assert job is not None
+    supervisor.end_processes(job.mark, set(), kill_wait_s=0)
+
+
+def test_a_pid_that_came_round_again_is_not_the_job(here: Path) -> None:
+    """The start time tells them apart; a stranger's process is neither running job nor killed."""
+    other = subprocess.Popen(["sleep", "60"])
+    try:
+        record = submit_local("exit 0")
+        end_of(record)
+        path = record.jobdir / "local.json"
+        (record.jobdir / f"{record.id}_exit.json").unlink()
+        gone = {"pid": other.pid, "start": 1, "supervisor": other.pid, "supervisor_start": 1, "state": None}
+        path.write_text(json.dumps({**json.loads(path.read_text()), **gone}))
+        local = LocalScheduler()
+        assert ask(local, [record.ref])[record.id].state is State.FAILED
+        local.cancel([record.ref])
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x"}', '{"pid": 1}', "null"])
+def test_a_damaged_note_is_no_job(here: Path, text: str) -> None:
+    """``local.json`` that cannot be read: the job is UNKNOWN, not over."""
+    record = submit_local("sleep 60")
+    job = read_local_job(record.jobdir)
+    assert job is not None
+    (record.jobdir / "local.json").write_text(text)
+    assert read_local_job(record.jobdir) is None
+    assert refresh([record], read_index())[record].state is State.UNKNOWN
+    supervisor.end_processes(job.mark, set(), kill_wait_s=0)
+
+
+def test_a_job_survives_the_shell_that_started_it(here: Path) -> None:
+    """Its terminal hangs up, its session is killed: the job ends by itself, seen from here."""
+    code = (
+        "from tests.hpcjob.jobs import submit_local; import time\n"
+        "print(submit_local('sleep 1; echo survived').jobdir, flush=True); time.sleep(60)"
+    )
+    root = Path(__file__).parents[3]
+    shell = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    assert shell.stdout is not None
+    jobdir = Path(shell.stdout.readline().strip())
+    os.killpg(shell.pid, signal.SIGHUP)
+    os.killpg(shell.pid, signal.SIGKILL)
+    shell.wait()
+    shell.stdout.close()
+    (record,) = read_index().records
+    assert record.jobdir == jobdir
+    assert end_of(record).state is State.COMPLETED
+    assert "survived" in (jobdir / f"{record.id}_job.out").read_text()
+
+
+def test_a_job_started_by_a_job_does_not_end_with_it(here: Path) -> None:
+    """Jobs chain by submitting the next one; on a cluster that outlives its maker."""
+    root = Path(__file__).parents[3]
+    code = "from tests.hpcjob.jobs import submit_local; submit_local('sleep 1; echo second', name='second')"
+    record = submit_local(f'cd {here}; PYTHONPATH={root} {sys.executable} -c "{code}"')
+    assert end_of(record).state is State.COMPLETED
+    second, _ = read_index().records
+    assert second.name == "second"
+    assert end_of(second).state is State.COMPLETED
+
+
+def test_script_starts_with_default_signals_and_no_open_files() -> None:
+    """SIGPIPE and SIGHUP are what a fresh shell has, stdin is empty, and no descriptor of ours leaks."""
+    record = submit_local("grep -E 'SigIgn|SigBlk' /proc/self/status; ls /proc/self/fd | wc -l; wc -c")
+    assert end_of(record).state is State.COMPLETED
+    lines = (record.jobdir / f"{record.id}_job.out").read_text().split()
+    assert lines[:4] == ["SigBlk:", "0" * 16, "SigIgn:", "0" * 15 + "0"]
+    assert int(lines[4]) <= 4, "stdin, stdout, stderr and the folder that ls reads"
+    assert lines[5] == "0"
