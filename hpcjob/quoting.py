@@ -15,6 +15,7 @@ from hpcjob.errors import InputError
 # Linux takes no longer argument or variable (MAX_ARG_STRLEN, 32 pages) than this, the closing NUL included.
 MAX_BYTES = 131_072
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+", re.ASCII)
+_SPECIAL = re.compile(r"['\\$`\n\t]")  # $ and ` for the eye: nothing in $'...' looks like an expansion
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\t": "\\t"}
 
 
@@ -42,9 +43,9 @@ def sh(value: str | int, key: str) -> ScriptText:
     check_text(text, key, allowed="\n\t")
     if _PLAIN.fullmatch(text):
         return ScriptText(text)
-    if "\n" in text or "\t" in text:
+    if _SPECIAL.search(text):
         return ScriptText("$'" + "".join(_ESCAPES.get(character, character) for character in text) + "'")
-    return ScriptText("'" + text.replace("'", "'\\''") + "'")
+    return ScriptText(f"'{text}'")
 
 
 def sh_words(values: Iterable[str | int], key: str) -> ScriptText:

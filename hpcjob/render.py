@@ -21,6 +21,7 @@ from hpcjob.templating import Loader, environment
 from hpcjob.units import format_clock
 
 _SOURCES_LINE = "#=sources=#\n"
+_LINE_LENGTH = 100  # about, of the words of a command
 _SIGNAL_LIMIT_S = 65_535  # of sbatch --signal
 _NCCL_DEFAULTS = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
 _SUBMIT = {"slurm": "sbatch", "pbs": "qsub", "gridengine": "qsub", "pjm": "pjsub", "local": "bash"}
@@ -32,7 +33,7 @@ _RESERVED = re.compile(
     r"OPTERR|OPTIND|OSTYPE|PIPESTATUS|POSIXLY_CORRECT|PS4|RANDOM|REPLY|SECONDS|SRANDOM|EPOCH\w*|GLOBIGNORE|EXECIGNORE|"
     r"address|argv|before|child|code|count|digits|family|file|first|folder|helpers|host|hosts|jobdir|job_id|key|kind|"
     r"known|launcher|log|mask|missing|module_init|mpirun|name|names|node_rank|nodes|outcome|problem|procs_per_node|python|"
-    r"record|seen|signal|signalled|source_file|step|stop_at_s|submit_dir|tag|tick|tries|value|variable|venv|word|words|"
+    r"record|seen|signal|signalled|source_file|signal_code|step|stop_at_s|submit_dir|tag|tick|tries|value|variables?|venv|words?|"
     r"world_size|agent"
 )
 _SECRET = re.compile(r"(\w*_)?(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY)", re.IGNORECASE)
@@ -278,16 +279,20 @@ def _step(plan: Plan, step: PlannedStep, number: int) -> dict[str, Any]:
         "launcher": step.launcher,
         "world_size": world_size,
         "env": own,
-        "exported": [variable["name"] for variable in own],
         "python": None if step.python == plan.steps[0].python else _python(step.python, [step]),
         "argv": _argv(step),
         "launch": launch_line(plan, step.launcher, ScriptText(f'"$jobdir/step{number}.sh"')),
     }
 
 
-def _argv(step: PlannedStep) -> list[str]:
-    own = step.argv[0] == "python"
-    return [ScriptText('"$python"'), *step.argv[1:]] if own else list(step.argv)
+def _argv(step: PlannedStep) -> list[list[str]]:
+    """Return the words of a step by lines: each long option begins one. rank.sh puts the step's Python for `python`."""
+    lines: list[list[str]] = [[]]
+    for word in step.argv:
+        if lines[-1] and (word.startswith("--") or sum(map(len, lines[-1])) + len(word) > _LINE_LENGTH):
+            lines.append([])
+        lines[-1].append(word)
+    return lines
 
 
 def _threads(plan: Plan) -> int:

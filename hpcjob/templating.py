@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hpcjob.errors import HpcjobError
 from hpcjob.profile import SchedulerName
 from hpcjob.quoting import ScriptText
 from hpcjob.schedulers.directives import directive
+from hpcjob.template_cache import template_cache
 
 KIND = "templates"
 _LINE_LENGTH = 118
@@ -60,7 +62,9 @@ class Loader(jinja2.BaseLoader):
 
 
 def environment(loader: Loader, scheduler: SchedulerName) -> jinja2.Environment:
-    """Return the environment whose filters are the only way of a value into a script of ``scheduler``.
+    """Return the environment whose filters are the only way of a text into a script of ``scheduler``.
+
+    Whole numbers need no filter.
 
     ``sh(key)`` and ``sh_words(key)``: words of bash. ``directive(key)``: the value of a directive. ``comment``: the end
     of a comment line. ``command(key)``: a launch line over several lines. Comments are written ``{## ##}``, because
@@ -76,6 +80,8 @@ def environment(loader: Loader, scheduler: SchedulerName) -> jinja2.Environment:
         comment_start_string="{##",
         comment_end_string="##}",
         cache_size=0,
+        optimized=False,  # each template is used once
+        bytecode_cache=template_cache(),
     )
     made.filters = {
         "sh": quoting.sh,
@@ -83,17 +89,23 @@ def environment(loader: Loader, scheduler: SchedulerName) -> jinja2.Environment:
         "comment": quoting.comment,
         "directive": lambda value, key: directive(scheduler, value, key),
         "command": _command,
+        "indented": _indented,
         "length": len,
     }
     return made
 
 
-def _only_filtered(value: Any) -> ScriptText:
-    if isinstance(value, ScriptText):
+def _only_filtered(value: Any) -> ScriptText | int:
+    if isinstance(value, ScriptText) or type(value) is int:
         return value
     raise jinja2.TemplateRuntimeError(
         f"the value {quoting.shorten(str(value))} went through no filter: use sh(key), directive(key) or comment"
     )
+
+
+def _indented(text: str) -> str:
+    """Return the text of a ``{% filter indented %}`` block two columns to the right; no `ScriptText`, so no value's way."""
+    return textwrap.indent(text, "  ")
 
 
 def _command(parts: Sequence[Sequence[str]], key: str) -> ScriptText:

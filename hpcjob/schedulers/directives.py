@@ -44,7 +44,6 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.,:@%+=/^-]+")
 _WORD = r"[A-Za-z0-9][A-Za-z0-9._+@-]{0,127}"
 _WORD_TAKES = "letters, digits and . _ + - @, a letter or digit first"
 _RAW = _rule(r"-[^\n]*", "one line that begins with -, as in the script but without the prefix")
-_COUNT = _rule(r"\d{1,9}", "a number")
 _CLOCK = _rule(r"\d{2,5}:\d\d:\d\d", "HH:MM:SS")
 _PATH = r"[^\"\\]+"
 
@@ -53,8 +52,6 @@ _COMMON: Mapping[str, Rule] = {
     "queue": _rule(_WORD, _WORD_TAKES),
     "reservation": _rule(_WORD, _WORD_TAKES),
     "extra": _RAW,
-    "nodes": _COUNT,
-    "count": _COUNT,
     "walltime": _CLOCK,
 }
 

@@ -3,6 +3,7 @@ set -uo pipefail
 builtin source "${0%/*}/env.sh"
 builtin source "${0%/*}/common.sh"
 builtin source "$1"
+export "${variables[@]}"
 cd -- "$HPCJOB_SUBMIT_DIR" || end_job 87 "check: $(uname -n): no folder $HPCJOB_SUBMIT_DIR here"
 
 case $2 in

@@ -3,6 +3,7 @@ set -uo pipefail
 builtin source "${0%/*}/env.sh"
 builtin source "${0%/*}/common.sh"
 builtin source "$1"
+export "${variables[@]}"
 cd -- "$HPCJOB_SUBMIT_DIR" || end_job 87 "check: $(uname -n): no folder $HPCJOB_SUBMIT_DIR here"
 
 case $launcher in
@@ -37,4 +38,5 @@ fi
 tag=$HPCJOB_JOB_ID.$RANK.$$
 (watch "$$" "$PPID" "$tag" </dev/null >/dev/null 2>&1 &)
 export HPCJOB_PROCESS=$tag
+if [[ ${argv[0]} == python ]]; then argv[0]=$python; fi
 exec "${argv[@]}"

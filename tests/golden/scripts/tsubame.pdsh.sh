@@ -1,0 +1,278 @@
+#!/bin/bash
+#$ -S /bin/bash
+#$ -cwd
+#$ -N gpt-2.7B
+#$ -l node_f=2
+#$ -l h_rt=01:00:00
+#$ -j y
+# TSUBAME 4.0, Institute of Science Tokyo: made by hpcjob 0.1.0
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 78b3b785f085
+# submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
+
+set -euo pipefail
+
+# --- Job folder ------------------------------------------------------------------------------------------------------
+job_id=${JOB_ID:?is set by Grid Engine: submit this script with qsub}
+cd "$SGE_O_WORKDIR"
+submit_dir=$PWD
+jobdir=$submit_dir/outputs/gpt-2.7B/$(date -u +%Y%m%dT%H%M%SZ)-$job_id
+mkdir -p "${jobdir%/*}" && mkdir -m 700 "$jobdir"
+echo "hpcjob: job $job_id, folder $jobdir"
+exec >>"$jobdir/${job_id}_job.out" 2>&1 # can be read while the job runs, on every scheduler
+rm -f "$jobdir"/{abort,outcome.json,stop} "$jobdir/${job_id}_exit.json" # left by an earlier start of this job
+echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '2 nodes, 4 GPUs and 4 ranks a node, 01:00:00; train (pdsh)'
+
+# --- End of the job: leave an exit record and no process ---------------------------------------------------------------
+step=null signal=null kind='' child='' signalled='' helpers=()
+
+finish() {
+  local code=$? record=$jobdir/${job_id}_exit.json
+  trap - EXIT
+  trap '' TERM INT HUP USR2
+  printf '{"code": %d, "signal": %s, "time": "%s", "host": "%s", "step": %s}\n' \
+    "$code" "$signal" "$(date +%Y-%m-%dT%H:%M:%S%:z)" "$(uname -n)" "$step" >"$record.tmp" && mv "$record.tmp" "$record"
+  kill -KILL "${helpers[@]}" ${child:+"$child"} 2>/dev/null || :
+}
+trap finish EXIT
+
+fail() { # WORDS: a check before the launch failed
+  echo "hpcjob: check: $*"
+  exit 87
+}
+
+# The trainer looks for the file `stop` in each iteration, saves a checkpoint and ends.
+ask_to_stop() { # walltime|request
+  echo "$1" >"$jobdir/stop.tmp" && mv "$jobdir/stop.tmp" "$jobdir/stop"
+}
+
+on_walltime() {
+  signalled=1
+  [[ -e $jobdir/stop ]] || ask_to_stop walltime
+}
+
+on_signal() { # NAME NUMBER: someone ends the job
+  signalled=1
+  if [[ ! $child || $signal != null ]]; then # nothing to wait for, or asked again
+    signal="\"$1\""
+    exit "$((128 + $2))"
+  fi
+  signal="\"$1\"" signal_code=$((128 + $2))
+  ask_to_stop request
+  end_step "$child" &
+  help_by "$!"
+}
+
+help_by() { # PID: a process beside the step, which ends with it
+  disown "$1" # bash is not to tell of its end
+  helpers+=("$1")
+}
+
+end_step() { # PID: leave a trainer time to save, then end the step
+  local tick
+  exec {tick}<> <(:) # a pipe on which nothing ever comes: reading from it waits, without a process
+  [[ $kind != train ]] || read -rt 20 -u "$tick" || :
+  kill -TERM "$1" || :
+  read -rt 8 -u "$tick" || kill -KILL "$1"
+}
+
+trap on_walltime USR2
+trap 'on_signal TERM 15' TERM
+trap 'on_signal INT 2' INT
+trap 'on_signal HUP 1' HUP
+
+# --- Modules and files -----------------------------------------------------------------------------------------------
+# What changes in the environment from here on is handed to the ranks on all nodes.
+declare -A before
+for variable in $(compgen -e); do before[$variable]=${!variable-}; done
+
+set +eu # a site's files are not written for strict mode
+module_init=/etc/profile.d/modules.sh
+[[ -r $module_init ]] || fail "modules: cannot read $module_init"
+builtin source "$module_init"
+[[ $(type -t module) ]] || fail 'modules: there is no command module (see modules.init of the profile)'
+module purge
+set -eu
+[[ ${MODULEPATH-} ]] || fail 'modules: MODULEPATH is empty, so no module can be found'
+
+load_module() { # NAME; some module systems return 0 when they fail
+  local known=${LOADEDMODULES-} code=0 words=$jobdir/module.tmp
+  set +eu
+  module load "$1" >"$words" 2>&1
+  code=$?
+  set -eu
+  if ((code)) || [[ ${LOADEDMODULES-} == "$known" && ":$known:" != *":$1"[:/]* ]]; then
+    fail "module $1 did not load: $(tr -s '\n\t ' ' ' <"$words")"
+  fi
+  cat "$words"
+  rm "$words"
+}
+
+load_module cuda/12.8.0
+load_module openmpi/5.0.7-gcc
+echo "hpcjob: modules ${LOADEDMODULES-}"
+
+# --- Python ----------------------------------------------------------------------------------------------------------
+python=$(command -v /opt/neoxlite/bin/python) || fail 'python.executable: there is no /opt/neoxlite/bin/python'
+missing=$("$python" -c 'import sys, importlib.util as u; print(*(n for n in sys.argv[1:] if not u.find_spec(n)))' \
+  neoxlite deepspeed torch) || fail "python: $python does not start"
+[[ ! $missing ]] || fail "python: $python has no package $missing (pip install 'hpcjob[train]')"
+echo "hpcjob: python $python"
+
+# --- Nodes and GPUs --------------------------------------------------------------------------------------------------
+names=("$(uname -n)")
+if [[ ${SGE_JOB_HOSTLIST-} ]]; then # ABCI 2.0's list of names
+  mapfile -t names <"$SGE_JOB_HOSTLIST"
+elif [[ ${PE_HOSTFILE-} ]]; then # lines `host slots queue processors`
+  mapfile -t names < <(cut -d ' ' -f 1 "$PE_HOSTFILE")
+fi
+hosts=''
+declare -A seen
+for host in "${names[@]}"; do # a host may be named once for each slot
+  [[ $host && ! ${seen[$host]-} ]] || continue
+  seen[$host]=1
+  hosts+=${hosts:+,}$host
+  echo "$host slots=4"
+done >"$jobdir/hostfile"
+echo "hpcjob: nodes $hosts"
+((${#seen[@]} == 2)) || fail "nodes: asked were 2, given are ${#seen[@]} ($hosts)"
+type -P pdsh >/dev/null || fail 'launcher: there is no pdsh on PATH'
+
+check_gpus() { # on every node, before its ranks start
+  local count mask
+  if [[ ! $(type -P nvidia-smi) ]]; then
+    echo "$(uname -n): asked were 4 GPUs, there is no nvidia-smi"
+    return 1
+  fi
+  count=$(nvidia-smi -L | grep -c '^GPU ') || :
+  if [[ ${CUDA_VISIBLE_DEVICES-} ]] && IFS=, read -ra mask <<<"$CUDA_VISIBLE_DEVICES" && ((${#mask[@]} <= count)); then
+    count=${#mask[@]} # those of the node that are this job's
+  fi
+  if ((count != 4)); then
+    echo "$(uname -n): asked were 4 GPUs, there are $count"
+    return 1
+  fi
+}
+problem=$(check_gpus) || fail "$problem"
+nvidia-smi nvlink --status || :
+
+cat >"$jobdir/check_versions.py" <<'END_OF_CHECK'
+...
+END_OF_CHECK
+"$python" "$jobdir/check_versions.py" 12.8 - torch
+
+# --- Environment of the ranks ----------------------------------------------------------------------------------------
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+export NCCL_DEBUG=INFO
+export NCCL_DEBUG_SUBSYS=INIT,NET,ENV
+export GLOO_SOCKET_IFNAME=bond0
+export NCCL_SOCKET_IFNAME=bond0
+export NCCL_DEBUG_FILE=${jobdir//%/%%}/nccl.%h.%p.log
+export HPCJOB_JOB_ID=$job_id HPCJOB_JOBDIR=$jobdir HPCJOB_SUBMIT_DIR=$submit_dir
+export NEOXLITE_STOP_FILE=$jobdir/stop NEOXLITE_OUTCOME_FILE=$jobdir/outcome.json
+export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl
+export NEOXLITE_PEAK_TFLOPS=989
+
+read -r _ _ _ address _ < <(ip -4 -o addr show dev bond0) || address=''
+[[ $address ]] || fail "network_interface: $(uname -n) has no address there"
+export MASTER_ADDR=${address%/*}
+digits=000000000${job_id//[!0-9]/} # a port of this job's own, that nothing listens on
+export MASTER_PORT=$((20000 + 10#${digits: -9} % 20000))
+while (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done
+
+environment() { # print the commands that give a shell elsewhere what was set here
+  local name
+  for name in $(compgen -e); do
+    case $name in
+      _ | BASH_ENV | HOSTNAME | OLDPWD | PWD | SHLVL | TERM | TMPDIR | *[!A-Za-z0-9_]*) ;;
+      RANK | WORLD_SIZE | LOCAL_RANK | OMPI_* | PMI_* | PMIX_* | PBS_* | PJM_* | SGE_* | SLURM_* | SLURMD_* | SRUN_* | SSH_*) ;;
+      PATH | LD_LIBRARY_PATH) declare -px "$name" ;;
+      *) [[ -v before[$name] && ${before[$name]} == "${!name}" ]] || declare -px "$name" ;;
+    esac
+  done
+}
+(umask 077 && { environment && declare -f check_gpus && declare -px CUDA_DEVICE_MAX_CONNECTIONS; } >"$jobdir/env.sh")
+
+# --- What runs on the nodes --------------------------------------------------------------------------------------------
+cat >"$jobdir/common.sh" <<'END_OF_COMMON'
+...
+END_OF_COMMON
+cat >"$jobdir/rank.sh" <<'END_OF_RANK'
+...
+END_OF_RANK
+cat >"$jobdir/node.sh" <<'END_OF_NODE'
+...
+END_OF_NODE
+
+describe_step() { # NUMBER: write what its ranks source after env.sh
+  (umask 077 && declare -p kind launcher nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
+}
+
+remote_word() { # WORD: quoted for the shell on the other node, and for pdsh, which expands %
+  local word=${1//\'/\'\\\'\'}
+  printf "'%s'" "${word//%/%%}"
+}
+
+# --- Steps -------------------------------------------------------------------------------------------------------------
+stop_at_s=3300 # no signal comes before the walltime here: seconds after the start
+attend() { # PID: beside a step; asks it to stop in time, and ends it if this script is killed
+  local tick
+  exec {tick}<> <(:)
+  while kill -0 "$$" 2>/dev/null; do
+    ((SECONDS < stop_at_s)) || [[ -e $jobdir/stop ]] || ask_to_stop walltime
+    read -rt 2 -u "$tick" || :
+  done
+  echo '137 the job script was killed' >"$jobdir/abort"
+  kill -TERM "$1"
+}
+
+run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends the job
+  local code outcome
+  step=$1
+  [[ ! -e $jobdir/stop ]] || exit "$(stop_code)"
+  rm -f "$jobdir/outcome.json"
+  "${@:2}" </dev/null &
+  child=$!
+  attend "$child" &
+  help_by "$!"
+  while :; do
+    signalled='' code=0
+    wait "$child" || code=$?
+    [[ $signalled ]] || break # a trap ended the wait, not the step
+  done
+  child=''
+  [[ ! -e $jobdir/abort ]] || read -r code _ <"$jobdir/abort"
+  if [[ $kind == train && -e $jobdir/outcome.json ]]; then # launchers turn every code into 1
+    outcome=$(tr -d ' \n' <"$jobdir/outcome.json")
+    case $outcome in
+      *'"outcome":"completed"'*) code=0 ;;
+      *'"outcome":"saved_for_walltime"'*) code=85 ;;
+      *'"outcome":"stopped"'*) code=86 ;;
+      *) code=1 ;;
+    esac
+  fi
+  if [[ $signal != null && ! $code =~ ^(0|85|86)$ ]]; then code=$signal_code; fi
+  kill -KILL "${helpers[@]}" 2>/dev/null || :
+  helpers=()
+  echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) step $step ended with code $code"
+  ((code == 0)) || exit "$code"
+}
+
+stop_code() {
+  if [[ $(<"$jobdir/stop") == walltime ]]; then echo 85; else echo 86; fi
+}
+
+# Step 1 of 1: train
+kind=train launcher=pdsh nodes=2 procs_per_node=4 world_size=8
+variables=(
+  NEOXLITE_WORLD_SIZE=8
+  OMP_NUM_THREADS=48
+)
+argv=(
+  python -m neoxlite train
+  --set train_iters=100
+  -- 2-7B.yml local_setup.yml
+)
+describe_step 1
+run_step '"train"' \
+  pdsh -S -N -R ssh -f 2 -w "$hosts" \
+  bash "$(remote_word "$jobdir/node.sh")" "$(remote_word "$jobdir/step1.sh")" %n
