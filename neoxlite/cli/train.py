@@ -45,7 +45,7 @@ def _import_run():  # type: ignore[no-untyped-def]
     from neoxlite.errors import NeoxliteError
 
     try:
-        from neoxlite.training.run import run
+        from neoxlite.training.entry import run
     except ModuleNotFoundError as error:
         raise NeoxliteError(
             f"training needs {error.name}, which is not installed", hint="pip install 'hpcjob[train]'"

@@ -49,12 +49,28 @@ def prepare(device: torch.device) -> None:
     with quiet_stdout():
         import deepspeed.ops
         from deepspeed.utils import logger
+
+        _import_muon_uncompiled()
     logger.setLevel(logging.ERROR)
     # DeepSpeed 0.19 calls functions that torch is renaming; nothing a user of ours could change.
     warnings.filterwarnings("ignore", message=r"`torch\.distributed\..*` is deprecated", category=FutureWarning)
     if device.type == "cpu":
         # Otherwise init_distributed compiles a shared-memory operator (30-130 s) that nothing here uses.
         deepspeed.ops.__compatible_ops__ = {}
+
+
+def _import_muon_uncompiled() -> None:
+    """Import DeepSpeed's Muon optimizer with torch.compile left out.
+
+    DeepSpeed imports it whatever optimizer is used, and its decorators would load torch's whole compiler: seconds in
+    every rank for functions that nothing here calls.
+    """
+    compile_ = torch.compile
+    torch.compile = lambda model=None, **_: model if model is not None else lambda function: function  # type: ignore
+    try:
+        import deepspeed.runtime.zero.muon.original_muon  # noqa: F401
+    finally:
+        torch.compile = compile_
 
 
 def timeout_s() -> float:

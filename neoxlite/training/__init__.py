@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from neoxlite.training.outcome import Outcome
-    from neoxlite.training.run import run
+    from neoxlite.training.entry import run
 
 __all__ = ["Outcome", "run"]
 
@@ -14,7 +14,7 @@ __all__ = ["Outcome", "run"]
 def __getattr__(name: str) -> object:
     """Import `run` and `Outcome` on use: the log lines and the outcome are read without torch."""
     if name == "run":
-        from neoxlite.training.run import run
+        from neoxlite.training.entry import run
 
         return run
     if name == "Outcome":

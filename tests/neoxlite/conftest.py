@@ -68,6 +68,8 @@ def deepspeed_ready() -> None:
         prepare(torch.device("cpu"))
         import deepspeed  # noqa: F401
 
+        import neoxlite.training.trainer  # noqa: F401
+
 
 class World:
     """Runs a function on every rank of a world of forked processes."""
@@ -202,19 +204,33 @@ def train(world: World, config_of: Callable[..., Any], text_data: str, tmp_path:
     """Return a function that runs a whole training in forked ranks and returns (outcome, metrics of that run)."""
     counter = iter(range(1000))
 
-    def run_training(size: int = 1, /, **changes: Any) -> tuple[Any, list[Mapping[str, Any]]]:
+    def run_training(
+        size: int = 1, /, *, stop_at: int | None = None, reason: str = "request", **changes: Any
+    ) -> tuple[Any, list[Mapping[str, Any]]]:
         from neoxlite.training.environment import RunFiles
 
-        metrics = tmp_path / f"metrics{next(counter)}.jsonl"
+        number = next(counter)
+        files = RunFiles(stop=tmp_path / f"stop{number}", metrics=tmp_path / f"metrics{number}.jsonl")
         cfg = config_of(size, **{"data_path": text_data, **changes})
-        outcomes = world.run(size, train_rank, cfg, RunFiles(metrics=metrics))
-        return outcomes[0], [entry for entry in read_metrics(metrics) if "event" not in entry]
+        outcomes = world.run(size, train_rank, cfg, files, stop_at, reason)
+        return outcomes[0], [entry for entry in read_metrics(files.metrics) if "event" not in entry]
 
     return run_training
 
 
-def train_rank(ranks: Any, cfg: Any, files: Any) -> Any:
-    """Train on one rank."""
+def train_rank(ranks: Any, cfg: Any, files: Any, stop_at: int | None = None, reason: str = "request") -> Any:
+    """Train on one rank; the stop file appears while the step before ``stop_at`` is taken, as a job script would do."""
     from neoxlite.training import run
+    from neoxlite.training.engine import Engine
 
+    if stop_at is not None and ranks.rank == 0:
+        real_step, taken = Engine.train_step, []
+
+        def step_and_stop(self: Any, batches: Any) -> Any:
+            taken.append(None)
+            if len(taken) == stop_at - 1:
+                files.stop.write_text(reason)
+            return real_step(self, batches)
+
+        Engine.train_step = step_and_stop  # type: ignore[method-assign] # in a forked child, for its life only
     return run(cfg, ranks=ranks, files=files)

@@ -41,7 +41,7 @@ def golden_weights(variant: dict[str, Any], model: GPTModel) -> dict[str, torch.
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_logits_loss_and_gradients_are_gpt_neox_s(name: str, golden_config: Callable[..., Any]) -> None:
-    """Both residual forms, all positions, norms and activations of the trunk agree with GPT-NeoX to its own rounding."""
+    """Both residual forms, all positions, norms and activations of the trunk agree with GPT-NeoX to its rounding."""
     variant = DATA["variants"][name]
     cfg = golden_config(**variant["config"])
     model = GPTModel(ModelSpec.from_config(cfg, DATA["padded_vocab_size"]))

@@ -15,7 +15,7 @@ from neoxlite.model.spec import ModelSpec
 
 
 def transformers_weights(model: GPTModel, head: str) -> dict[str, torch.Tensor]:
-    """Return the weights under the names of transformers' GPTNeoX; ``head`` is its release's name of the output matrix."""
+    """Return the weights under transformers' names; ``head`` is its release's name of the output matrix."""
     blocks = {str(index + 2): index for index in range(model.spec.num_layers)}
     renamed = {}
     for name, weight in model.state_dict().items():

@@ -43,7 +43,7 @@ def _weights() -> tuple[torch.nn.Linear, torch.nn.Linear, torch.Tensor]:
 
 
 def test_column_then_row_equals_the_whole_matrices(world: Any) -> None:
-    """Output and gradients of two tensor-parallel ranks are those of the unsliced layers; the row's bias counts once."""
+    """Output and gradients of two tensor-parallel ranks are the unsliced layers'; the row's bias counts once."""
     got = world.run(2, _two_layers)
     first, second, x = _weights()
     out = second(torch.relu(first(x)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +89,7 @@ def expected_norms(golden: dict[str, Any]) -> np.ndarray:
 
 @pytest.mark.parametrize("name", [*(f"{name}/0" for name in NAMES), "main/1", "tied_clip_1.5/1", "pp0_gas4_clip0.5/1"])
 def test_twenty_iterations_follow_gpt_neox(name: str, trained: dict[str, Any]) -> None:
-    """Loss, learning rate and global gradient norm of every iteration, for every option of the trunk and both stages."""
+    """Loss, learning rate and global gradient norm of every iteration, for every option and both stages."""
     golden, got = DATA["runs"][name.split("/")[0]], trained[name]
     np.testing.assert_allclose(got["loss"], golden["loss"], atol=2e-5, rtol=0)
     np.testing.assert_allclose(got["lr"], golden["lr_used"], rtol=1e-12)
@@ -99,7 +98,7 @@ def test_twenty_iterations_follow_gpt_neox(name: str, trained: dict[str, Any]) -
 
 @pytest.mark.parametrize("name", ["main/0", "main/1"])
 def test_final_weights_are_gpt_neox_s(name: str, trained: dict[str, Any]) -> None:
-    """After 20 steps each weight is within 2e-6, but for key biases, whose true gradient is zero where nothing rotates."""
+    """After 20 steps each weight is within 2e-6, but for key biases: zero true gradient where nothing rotates."""
     final = np.load(GOLDEN / "final_main.npz")
     keys = DATA["runs"]["main"]["weights"]
     for parameter, value in trained[name]["final"].items():
