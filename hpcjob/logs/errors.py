@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpcjob.logs.events import Event, Origin, ProcessEnd, Traceback
+from hpcjob.logs.events import Event, ProcessEnd, Traceback, origin
 from hpcjob.logs.lines import Line
 from hpcjob.logs.rulebook import Rulebook, load
 
@@ -38,7 +38,7 @@ class _Trace:
     """A traceback that has not come to its exception yet."""
 
     def __init__(self, line: Line, *, followed: bool) -> None:
-        self.origin = Origin.of(line)
+        self.origin = origin(line)
         self.followed = followed
         self.trace = [_TRACEBACK]
         self.at: str | None = None
@@ -68,11 +68,13 @@ class ErrorReader:
         self._chained: set[_Stream] = set()
         self._tables: dict[_Stream, dict[str, str]] = {}
 
-    def gate(self, block: bytes) -> bool:
-        """Whether a block of lines can hold an error, or the rest of one that began before."""
+    def gate(self, data: bytes) -> bool:
+        """Whether a line can be an error, or part of one that began before; see `hpcjob.logs.lines.Gate`."""
+        if b" NCCL INFO " in data:  # nearly all lines of many logs
+            return False
         if self._traces or self._tables:
             return True
-        return any(needle in block for needle in _NEEDLES) or self._book.gate(block)
+        return any(needle in data for needle in _NEEDLES) or self._book.may_match(data)
 
     def read(self, line: Line) -> list[Event]:
         """Return the errors that ``line`` completes."""
@@ -142,7 +144,7 @@ class ErrorReader:
     def _traceback(self, trace: _Trace, name: str, message: str, line: Line | None = None) -> Traceback:
         known = None if line is None else self._book.find(line)
         return Traceback(
-            **trace.origin.fields(),  # type: ignore[arg-type]
+            **trace.origin,
             exception=name,
             message=message[:1000],
             at=trace.at,
@@ -166,7 +168,7 @@ class ErrorReader:
         if code is None or rank is None:
             return []
         end = ProcessEnd(
-            **Origin.of(line).fields(),  # type: ignore[arg-type]
+            **origin(line),
             exit_code=int(code[0]),
             root_cause=root,
             note=value[:1000] or None,

@@ -8,6 +8,7 @@ have is left out; in JSON ``null`` stands for a number that is not finite (a los
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import msgspec
 
@@ -151,24 +152,16 @@ class ProcessEnd(Event, frozen=True, kw_only=True, omit_defaults=True, tag="proc
     note: str | None = None
 
 
-class Origin(msgspec.Struct, frozen=True):
-    """The common fields, taken from a line."""
-
-    source: str
-    offset: int
-    host: str | None
-    rank: int | None
-    local_rank: int | None
-    time: str | None
-
-    @classmethod
-    def of(cls, line: Line) -> Origin:
-        """Return where ``line`` comes from."""
-        return cls(line.source, line.offset, line.host, line.rank, line.local_rank, line.time)
-
-    def fields(self) -> dict[str, object]:
-        """Return the fields by name, to make an event of."""
-        return msgspec.structs.asdict(self)
+def origin(line: Line) -> dict[str, Any]:
+    """Return the common fields of an event, taken from its line."""
+    return {
+        "source": line.source,
+        "offset": line.offset,
+        "host": line.host,
+        "rank": line.rank,
+        "local_rank": line.local_rank,
+        "time": line.time,
+    }
 
 
 def to_json(event: Event) -> bytes:

@@ -109,8 +109,9 @@ class FileTail:
             if not chunk:
                 return
             self._offset += len(chunk)
-            for offset, data in self._splitter.feed(chunk, gate):
-                yield self._parser.parse(offset, data)
+            for offset, data in self._splitter.feed(chunk):
+                if gate is None or gate(data):
+                    yield self._parser.parse(offset, data)
 
 
 def _open(source: Source) -> int | None:
@@ -132,7 +133,7 @@ class Follower:
     """All files that ``provider`` names, read together.
 
     Args:
-        gate: skips blocks of lines that hold nothing of interest (see `hpcjob.logs.lines.Gate`).
+        gate: drops lines that cannot be of interest (see `hpcjob.logs.lines.Gate`).
         hosts: names of hosts, for prefixes such as ``node: ``; without them only names that look like hosts are taken.
     """
 
@@ -238,7 +239,8 @@ def read_stream(fd: int, name: str, *, hosts: Iterable[str] = (), gate: Gate | N
     splitter = Splitter()
     parser = LineParser(name, hosts=set(hosts))
     while chunk := os.read(fd, CHUNK_BYTES):
-        for offset, data in splitter.feed(chunk, gate):
-            yield parser.parse(offset, data)
+        for offset, data in splitter.feed(chunk):
+            if gate is None or gate(data):
+                yield parser.parse(offset, data)
     for offset, data in splitter.finish():
         yield parser.parse(offset, data)

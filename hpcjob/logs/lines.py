@@ -23,11 +23,11 @@ from collections.abc import Callable
 
 import msgspec
 
-LINE_LIMIT_BYTES = 256 * 1024
+LINE_LIMIT_BYTES = 512 * 1024
 """Bytes of a line that are kept; the rest of a longer one is dropped, so that memory stays bounded."""
 
 Gate = Callable[[bytes], bool]
-"""Says of a block of whole lines whether it can hold anything of interest; a block that cannot is skipped unread."""
+"""Says of the bytes of a line whether they can be of interest; a line that cannot is dropped before it is decoded."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -75,8 +75,8 @@ class Splitter:
         self._carry = b""  # the unfinished line, settled
         self._skip = skip_first
 
-    def feed(self, chunk: bytes, gate: Gate | None = None) -> list[tuple[int, bytes]]:
-        """Return the lines that ``chunk`` completes, as (offset in the file, bytes); none if ``gate`` refuses them."""
+    def feed(self, chunk: bytes) -> list[tuple[int, bytes]]:
+        """Return the lines that ``chunk`` completes, as (offset in the file, bytes)."""
         first_end = chunk.find(b"\n")
         chunk_start, self._end = self._end, self._end + len(chunk)
         if first_end < 0:
@@ -87,8 +87,6 @@ class Splitter:
         start, self._start = self._start, chunk_start + last_end + 1
         self._carry = _settle(chunk[last_end + 1 :], keep_open=True)
         skip, self._skip = self._skip, False
-        if gate is not None and not gate(block):
-            return []
         pieces = block.split(b"\n")
         if b"\r" in block or len(block) > LINE_LIMIT_BYTES:
             settled = [_settle(piece) for piece in pieces]
@@ -201,6 +199,8 @@ class LineParser:
             elif kind == "pid":
                 host, pid = match["nccl_host"], int(match["pid"])
                 self._hosts.add(host)
+                position = match.end()
+                break  # always the innermost
             elif host is None and self._is_host(match["host"]):
                 host = match["host"]
             else:

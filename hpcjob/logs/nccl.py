@@ -113,8 +113,8 @@ class NcclReport:
             )
 
 
-def _has_nccl(block: bytes) -> bool:
-    return b"NCCL" in block
+def _has_nccl(data: bytes) -> bool:
+    return b"NCCL" in data
 
 
 def _row(group: Group[Finding]) -> Row:

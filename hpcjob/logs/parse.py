@@ -17,23 +17,24 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from hpcjob.logs.events import Checkpoint, Event, Iteration, Origin, Validation
+from hpcjob.logs.events import Checkpoint, Event, Iteration, Validation, origin
 from hpcjob.logs.lines import Line
 
-_NEEDLES = ("iteration", "steps: ", "validation ", "heckpoint")
-_NEEDLES_BYTES = tuple(needle.encode() for needle in _NEEDLES)
 
-
-def gate(block: bytes) -> bool:
-    """Whether a block of lines can hold an event of training; see `hpcjob.logs.lines.Gate`."""
-    return any(needle in block for needle in _NEEDLES_BYTES)
+def gate(data: bytes) -> bool:
+    """Whether a line can be an event of training; see `hpcjob.logs.lines.Gate`."""
+    return (
+        b"iteration" in data
+        or b"steps: " in data
+        or b"validation " in data
+        or b"heckpoint" in data
+        or b"successfully loaded" in data
+    )
 
 
 def parse(line: Line) -> list[Event]:
     """Return the events of training that ``line`` tells, usually none or one."""
     text = line.text
-    if not any(needle in text for needle in _NEEDLES):
-        return []
     for reader in (_training_line, _steps_line, _validation, _checkpoint):
         event = reader(text, line)
         if event is not None:
@@ -103,7 +104,7 @@ def _training_line(text: str, line: Line) -> Event | None:
     if not _TRAINING_FIELDS.intersection(fields):
         return None
     return Iteration(
-        **Origin.of(line).fields(),  # type: ignore[arg-type]
+        **origin(line),
         shape="neox",
         iteration=int(progress[1]),
         train_iters=int(progress[2]),
@@ -120,7 +121,7 @@ def _steps_line(text: str, line: Line) -> Event | None:
         return None
     seconds = _number(match[3])
     return Iteration(
-        **Origin.of(line).fields(),  # type: ignore[arg-type]
+        **origin(line),
         shape="deepspeed",
         iteration=int(match[1]),
         loss=_number(match[2]),
@@ -142,7 +143,7 @@ def _validation(text: str, line: Line) -> Event | None:
     iteration = _AT_ITERATION.match(match[1])
     perplexity = _PERPLEXITY.search(text)
     return Validation(
-        **Origin.of(line).fields(),  # type: ignore[arg-type]
+        **origin(line),
         at=match[1],
         iteration=None if iteration is None else int(iteration[1]),
         loss=loss,
@@ -167,7 +168,7 @@ def _checkpoint(text: str, line: Line) -> Event | None:
     else:
         return None
     return Checkpoint(
-        **Origin.of(line).fields(),  # type: ignore[arg-type]
+        **origin(line),
         action=action,
         path=None if path is None else path.strip(),
         iteration=None if iteration is None else int(iteration),

@@ -51,7 +51,7 @@ class IterationTable:
         eta = ""
         if event.train_iters is not None:
             at += f"/{event.train_iters}"
-            if event.iteration_time_ms is not None:
+            if event.iteration_time_ms is not None and math.isfinite(event.iteration_time_ms):
                 eta = duration((event.train_iters - event.iteration) * event.iteration_time_ms / 1000)
         rate = event.tokens_per_s if self.tokens else event.samples_per_s
         cells = [

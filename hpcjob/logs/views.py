@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from hpcjob.logs import parse
-from hpcjob.logs.events import Event, Iteration, LogLine, Origin, Validation
+from hpcjob.logs.events import Event, Iteration, LogLine, Validation, origin
 from hpcjob.logs.lines import Gate, Line
 from hpcjob.logs.metrics import Metrics, sequence_length
 from hpcjob.logs.output import Output
@@ -52,7 +52,7 @@ class LinesView:
 
     def accept(self, item: Line) -> None:
         if self._output.json:
-            self._output.event(LogLine(**Origin.of(item).fields(), text=item.text))  # type: ignore[arg-type]
+            self._output.event(LogLine(**origin(item), text=item.text))
             return
         if self._headings and item.source != self._source:
             first = self._source is None
@@ -110,7 +110,6 @@ class LossView:
 
     def _show(self, event: Event) -> None:
         if isinstance(event, Iteration):
-            self._metrics.poll()
             event = self._metrics.fill(event)
         if self._output.json:
             self._output.event(event)
@@ -130,8 +129,8 @@ class LossView:
             self._rows_since_header = 0
 
 
-def _loss_gate(block: bytes) -> bool:
-    return parse.gate(block) or b"seq_length ." in block
+def _loss_gate(data: bytes) -> bool:
+    return parse.gate(data) or b"seq_length ." in data
 
 
 def _style(event: Event) -> str:

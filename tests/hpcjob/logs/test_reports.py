@@ -186,8 +186,8 @@ def test_cut_traceback_is_not_lost() -> None:
 
 
 def test_long_traceback_takes_bounded_memory() -> None:
-    """A recursion of 100,000 frames keeps its beginning and its end."""
-    frames = '  File "/w/a.py", line 5, in f\n    f()\n' * 100_000
+    """A recursion of 10,000 frames keeps its beginning and its end."""
+    frames = '  File "/w/a.py", line 5, in f\n    f()\n' * 10_000
     (event,) = read(f"Traceback (most recent call last):\n{frames}RecursionError: maximum recursion depth exceeded")
     assert isinstance(event, Traceback)
     assert event.exception == "RecursionError"
@@ -273,13 +273,12 @@ def test_nothing_found_in_an_ordinary_log() -> None:
 
 
 def test_rows_and_gate_agree(golden: dict[str, Any]) -> None:
-    """A block that the gate refuses has no error, and training lines are refused."""
+    """A line that the gate drops is no error: training lines are dropped, what follows a traceback's start is not."""
     report = FailureReport()
-    block = "".join(case["line"] for case in golden["iteration_line"]).encode()
-    assert not report.gate(block)
-    assert report.gate(b"x\nTraceback (most recent call last):\n")
+    assert not any(report.gate(case["line"].encode()) for case in golden["iteration_line"])
+    assert report.gate(b"x Traceback (most recent call last):")
     feed(report, "Traceback (most recent call last):")
-    assert report.gate(b"  File x\n")  # the rest of it, though no word in it is known
+    assert report.gate(b"  File x")  # the rest of it, though no word in it is known
 
 
 @pytest.mark.parametrize(("numbers", "text"), [({0, 1, 2, 5}, "0-2,5"), ({7}, "7"), (set(), ""), ({3, 1}, "1,3")])

@@ -29,7 +29,7 @@ def test_examples(path: Path, rule: Rule) -> None:
             finding = book.find(line(prefix + example))
             assert finding is not None, example
             assert finding.rule == rule.id, example
-            assert book.gate(f"x\n{prefix}{example}\ny".encode())
+            assert book.may_match(f"{prefix}{example}".encode())
     for example in rule.reject:
         assert rule.fields(example) is None, example
 
