@@ -54,6 +54,13 @@ def submit(follow: bool, dry_run: bool, as_json: bool, **options: Any) -> int:
 
 
 def _print_dry(prepared: Prepared, as_json: bool) -> None:
+    from hpcjob.errors import InputError
+    from hpcjob.tracking.submission import check
+
+    try:
+        check(prepared)
+    except InputError as error:
+        print(f"hpcjob: note: would be refused: {error.message}", file=sys.stderr)
     if as_json:
         print(json.dumps({"command": prepared.command, "script": prepared.script}, ensure_ascii=False))
     else:

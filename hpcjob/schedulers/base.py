@@ -115,6 +115,9 @@ class Scheduler(abc.ABC):
     type: str
     poll_s: tuple[float, float] = (2.0, 30.0)
 
+    def check(self, submission: Submission) -> None:  # noqa: B027 - most have nothing to object
+        """Refuse what cannot be submitted from here. Raises InputError."""
+
     @abc.abstractmethod
     def command_line(self, submission: Submission) -> tuple[str, ...]:
         """Return the command that submits, to be shown."""

@@ -47,7 +47,7 @@ class ByHandScheduler(Scheduler):
         group = plan.account if plan.profile.scheduler.account == "-g-cli" else None
         return _SUBMIT[self.type], *(("-g", group) if group else ()), str(submission.script)
 
-    def submit(self, submission: Submission) -> Submitted:
+    def check(self, submission: Submission) -> None:
         """Refuse, and say how to go on by hand."""
         plan = submission.plan
         typed = " ".join((*self.command_line(submission)[:-1], "job.sh"))
@@ -55,6 +55,11 @@ class ByHandScheduler(Scheduler):
             f"{plan.profile.name}: hpcjob renders scripts for {_TITLES[self.type]} but does not submit them yet",
             hint=f"`hpcjob render -o job.sh`, then `{typed}`, then `hpcjob attach ID --profile {plan.profile.name}`",
         )
+
+    def submit(self, submission: Submission) -> Submitted:
+        """Refuse, as `check` does."""
+        self.check(submission)
+        raise NotImplementedError
 
     def lookup(self, submission: Submission) -> Submitted | None:
         """Nothing was submitted."""

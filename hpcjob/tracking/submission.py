@@ -50,28 +50,33 @@ class Prepared:
 
 
 def prepare(plan: Plan, render: Callable[[str], str], submit_dir: Path | None = None) -> Prepared:
-    """Check that ``plan`` may be submitted from here, and render its script.
+    """Render the script of ``plan`` and say where it would go.
 
     Args:
         render: from the job directory's path to the script's text.
         submit_dir: absolute folder to submit from; default: the current one.
+    """
+    submit_dir = submit_dir or Path.cwd()
+    path = jobdir.new_path(plan, submit_dir)
+    submission = Submission(path / "script.sh", path, submit_dir, f"hpcjob-{path.name}", plan)
+    return Prepared(render(str(path)), submission, get_scheduler(plan.profile))
+
+
+def check(prepared: Prepared) -> None:
+    """Refuse what is known to fail.
 
     Raises:
-        InputError: an account is missing, or the folder is not shared with the compute nodes.
+        InputError: hpcjob cannot submit there, an account is missing, or compute nodes do not see the folder.
     """
-    profile = plan.profile
-    if profile.scheduler.account_required and not plan.account:
+    submission = prepared.submission
+    profile = submission.plan.profile
+    prepared.scheduler.check(submission)
+    if profile.scheduler.account_required and not submission.plan.account:
         raise InputError(
             f"account: none given, {profile.name} refuses a submission without one",
             hint="--account GROUP, `account:` in the job file, or HPCJOB_ACCOUNT",
         )
-    submit_dir = submit_dir or Path.cwd()
-    jobdir.check_shared(submit_dir, plan)
-    path = jobdir.new_path(plan, submit_dir)
-    tag = f"hpcjob-{path.name}"
-    return Prepared(
-        render(str(path)), Submission(path / "script.sh", path, submit_dir, tag, plan), get_scheduler(profile)
-    )
+    jobdir.check_shared(submission.submit_dir, submission.plan)
 
 
 def submit(
@@ -90,6 +95,7 @@ def submit(
     """
     submission = prepared.submission
     plan = submission.plan
+    check(prepared)
     ensure_writable(plan.profile.name)
     jobdir.create(submission.jobdir)
     with _removed_if_refused(submission.jobdir):

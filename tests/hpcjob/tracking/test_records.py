@@ -62,7 +62,7 @@ def test_newest_first_across_files() -> None:
         b'{"event": "unheard of"}',
         b'{"event":"submitted","profile":"lab","scheduler":"slurm","server":"","id":"9","submitted":"noon",'
         b'"name":"n","directory":"/x"}',
-        b'{"event":"state","profile":"lab","server":"","id":"1","submitted":"2026-11-29T12:00:00+00:00",'
+        b'{"event":"state","profile":"lab","server":"","id":"1","submitted":"2026-11-29T12:00:00Z",'
         b'"state":"GONE","time":"x"}',
     ],
 )
@@ -91,7 +91,8 @@ def test_a_torn_last_line_is_closed_by_the_next_append() -> None:
 def test_concurrent_appends_lose_nothing() -> None:
     """Four processes append 50 lines each; 200 whole lines are there."""
     code = (
-        "import sys; from tests.hpcjob.tracking.test_records import record; from hpcjob.tracking.records import append\n"
+        "import sys\nfrom hpcjob.tracking.records import append\n"
+        "from tests.hpcjob.tracking.test_records import record\n"
         "for number in range(50): append(record(f'{sys.argv[1]}{number}', 'x' * 3000))"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}

@@ -19,7 +19,7 @@ from hpcjob.schedulers.base import UnclearSubmitError
 from hpcjob.tracking import jobdir
 from hpcjob.tracking.attaching import attach
 from hpcjob.tracking.records import read_index
-from hpcjob.tracking.submission import UnrecordedError, prepare, submit
+from hpcjob.tracking.submission import UnrecordedError, check, prepare, submit
 from hpcjob.tracking.watch import refresh
 from tests.hpcjob.jobs import calls, fake_command, plan_for, script_of, with_path
 
@@ -182,7 +182,7 @@ def test_an_account_is_required_where_the_profile_says_so(fake: FakeBin, here: P
     """Refused before anything is written."""
     folder = fake("sbatch", "echo 4711")
     with pytest.raises(InputError, match="account: none given") as caught:
-        prepare(plan_for("slurm", account="--account", account_required=True), script)
+        submit(prepare(plan_for("slurm", account="--account", account_required=True), script))
     assert "--account" in str(caught.value.hint)
     assert not calls(folder, "sbatch")
     assert not list(here.iterdir())
@@ -194,9 +194,10 @@ def test_a_folder_that_nodes_do_not_see_is_refused(here: Path) -> None:
     link = here.parent / "link"
     link.symlink_to(here)
     with pytest.raises(InputError, match="does not share") as caught:
-        prepare(plan, script, link)
+        submit(prepare(plan, script, link))
     assert "shared file system" in str(caught.value.hint)
-    prepare(plan, script, here.parent)
+    check(prepare(plan, script, here.parent))
+    assert not list(here.iterdir())
 
 
 @pytest.mark.parametrize("scheduler", ["pbs", "gridengine", "pjm"])
