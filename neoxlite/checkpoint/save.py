@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -58,7 +59,7 @@ def _together(engine: Any, work: Any) -> list[Any]:
     """Do ``work`` on every rank and return all results; if it fails anywhere, raise the same error everywhere."""
     try:
         result, problem = work(), None
-    except (OSError, CheckpointError) as error:
+    except (OSError, SafetensorError, CheckpointError) as error:
         result, problem = None, f"rank {engine.topology.rank}: {error}"
     if engine.topology.grid.world_size == 1:
         gathered = [(result, problem)]

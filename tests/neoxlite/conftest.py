@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import multiprocessing
 import os
@@ -12,6 +14,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -159,18 +162,18 @@ def world(deepspeed_ready: None) -> World:
     return World()
 
 
+def tiny_config(path: Path, world_size: int = 1, /, **changes: Any) -> Any:
+    """Write ``TINY`` with changes to ``path`` and resolve it for a world size."""
+    from neoxlite.config import load_config
+
+    path.write_text(yaml.safe_dump({**TINY, **changes}, allow_unicode=True), encoding="utf-8")
+    return load_config(path, world_size=world_size)
+
+
 @pytest.fixture
 def config_of(tmp_path: Path) -> Callable[..., Any]:
     """Return a function that resolves ``TINY`` with changes for a world size."""
-
-    def make(world_size: int = 1, /, **changes: Any) -> Any:
-        from neoxlite.config import load_config
-
-        path = tmp_path / "tiny.yml"
-        path.write_text(yaml.safe_dump({**TINY, **changes}), encoding="utf-8")
-        return load_config(path, world_size=world_size)
-
-    return make
+    return lambda world_size=1, /, **changes: tiny_config(tmp_path / "tiny.yml", world_size, **changes)
 
 
 @pytest.fixture(scope="session")
@@ -204,33 +207,91 @@ def train(world: World, config_of: Callable[..., Any], text_data: str, tmp_path:
     """Return a function that runs a whole training in forked ranks and returns (outcome, metrics of that run)."""
     counter = iter(range(1000))
 
-    def run_training(
-        size: int = 1, /, *, stop_at: int | None = None, reason: str = "request", **changes: Any
-    ) -> tuple[Any, list[Mapping[str, Any]]]:
+    def run_training(size: int = 1, /, *, at: Mapping[int, Event] | None = None, **changes: Any) -> Any:
         from neoxlite.training.environment import RunFiles
 
-        number = next(counter)
-        files = RunFiles(stop=tmp_path / f"stop{number}", metrics=tmp_path / f"metrics{number}.jsonl")
+        folder = tmp_path / f"job{next(counter)}"
+        folder.mkdir()
+        files = RunFiles(folder / "stop", folder / "outcome.json", folder / "metrics.jsonl")
         cfg = config_of(size, **{"data_path": text_data, **changes})
-        outcomes = world.run(size, train_rank, cfg, files, stop_at, reason)
-        return outcomes[0], [entry for entry in read_metrics(files.metrics) if "event" not in entry]
+        outcomes = world.run(size, train_rank, cfg, files, at or {})
+        return Trained(outcomes, [entry for entry in read_metrics(files.metrics) if "event" not in entry], folder)
 
     return run_training
 
 
-def train_rank(ranks: Any, cfg: Any, files: Any, stop_at: int | None = None, reason: str = "request") -> Any:
-    """Train on one rank; the stop file appears while the step before ``stop_at`` is taken, as a job script would do."""
+@dataclass(frozen=True)
+class Trained:
+    """What a training left behind."""
+
+    outcomes: list[Any]
+    """One for each rank."""
+    metrics: list[Mapping[str, Any]]
+    """Entries of metrics.jsonl, one an iteration."""
+    folder: Path
+    """The job's folder with stop, outcome.json and metrics.jsonl."""
+
+    @property
+    def losses(self) -> list[float]:
+        """Loss of each iteration, fp32 numbers."""
+        return [entry["loss"] for entry in self.metrics]
+
+    @property
+    def grad_norms(self) -> list[float]:
+        """Global gradient norm of each iteration."""
+        return [entry["grad_norm"] for entry in self.metrics]
+
+
+Event = Callable[[Any, Any], None]
+"""Called with (ranks, files) on every rank just before an optimizer step."""
+
+
+@pytest.fixture(scope="session")
+def stop_file() -> Callable[[str], Event]:
+    """Return a function that makes an event: the stop file appears with a text, as a job script writes it."""
+    return lambda reason: lambda ranks, files: files.stop.write_text(reason) if ranks.rank == 0 else None
+
+
+@pytest.fixture(scope="session")
+def signal_to() -> Callable[[int, int], Event]:
+    """Return a function that makes an event: one rank receives a signal."""
+    return lambda rank, number: lambda ranks, files: os.kill(os.getpid(), number) if ranks.rank == rank else None
+
+
+def train_rank(ranks: Any, cfg: Any, files: Any, at: Mapping[int, Event]) -> Any:
+    """Train on one rank; ``at`` says what happens just before the run's n-th step, counted from 1."""
     from neoxlite.training import run
     from neoxlite.training.engine import Engine
 
-    if stop_at is not None and ranks.rank == 0:
-        real_step, taken = Engine.train_step, []
+    real_step, taken = Engine.train_step, []
 
-        def step_and_stop(self: Any, batches: Any) -> Any:
-            taken.append(None)
-            if len(taken) == stop_at - 1:
-                files.stop.write_text(reason)
-            return real_step(self, batches)
+    def step_with_events(self: Any, batches: Any) -> Any:
+        taken.append(None)
+        if len(taken) in at:
+            at[len(taken)](ranks, files)
+        return real_step(self, batches)
 
-        Engine.train_step = step_and_stop  # type: ignore[method-assign] # in a forked child, for its life only
+    Engine.train_step = step_with_events  # type: ignore[method-assign] # in a forked child, for its life only
     return run(cfg, ranks=ranks, files=files)
+
+
+@pytest.fixture
+def command(world: World) -> Callable[..., tuple[int, str, str]]:
+    """Return a function that runs ``neoxlite ARGUMENTS`` in a forked process: (exit code, stdout, stderr)."""
+
+    def run_command(*arguments: str, environ: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+        return world.run(1, _main, list(arguments), dict(environ or {}))[0]
+
+    return run_command
+
+
+def _main(ranks: Any, arguments: list[str], environ: dict[str, str]) -> tuple[int, str, str]:
+    from neoxlite.cli import main
+
+    for name in ranks.exported():
+        del os.environ[name]
+    os.environ.update(environ)
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(arguments)
+    return code, out.getvalue(), err.getvalue()

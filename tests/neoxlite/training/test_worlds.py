@@ -13,38 +13,31 @@ import torch
 Train = Callable[..., Any]
 
 
-def losses_of(metrics: list[Any]) -> list[float]:
-    """Return the losses of a run with log_interval 1, which the log takes from fp32 numbers."""
-    return [entry["loss"] for entry in metrics]
-
-
 def test_two_ranks_with_zero_1_follow_one(train: Train) -> None:
     """The same global batch on one rank, on two with ZeRO-1 and on two without gives one loss curve, to 1e-5."""
-    _, alone = train(1, train_micro_batch_size_per_gpu=4, gradient_accumulation_steps=1, zero_optimization={"stage": 0})
+    alone = train(1, train_micro_batch_size_per_gpu=4, gradient_accumulation_steps=1, zero_optimization={"stage": 0})
     for stage in (0, 1):
-        _, both = train(2, gradient_accumulation_steps=1, zero_optimization={"stage": stage})
-        np.testing.assert_allclose(losses_of(both), losses_of(alone), atol=1e-5, rtol=0)
-        norms = [[entry["grad_norm"] for entry in run] for run in (both, alone)]
-        np.testing.assert_allclose(norms[0], norms[1], rtol=1e-4)
+        both = train(2, gradient_accumulation_steps=1, zero_optimization={"stage": stage})
+        np.testing.assert_allclose(both.losses, alone.losses, atol=1e-5, rtol=0)
+        np.testing.assert_allclose(both.grad_norms, alone.grad_norms, rtol=1e-4)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bfloat16"])
-def test_a_stopped_run_goes_on_bit_by_bit(precision: str, train: Train, tmp_path: Path) -> None:
-    """Two ZeRO-1 ranks with dropout 0.1 and accumulation 2, ended in mid-epoch and resumed, lose exactly as unbroken."""
+def test_a_stopped_run_goes_on_bit_by_bit(precision: str, train: Train, tmp_path: Path, stop_file: Any) -> None:
+    """Two ZeRO-1 ranks with dropout 0.1 and accumulation 2, stopped in mid-epoch and resumed, lose as unbroken ones."""
     common: dict[str, Any] = {"hidden_dropout": 0.1, "attention_dropout": 0.1, "precision": precision}
-    _, unbroken = train(2, **common)
+    unbroken = train(2, **common)
     where = {"save": str(tmp_path / "ck"), "load": str(tmp_path / "ck"), "checkpoint_factor": 100}
-    first, before = train(2, **common, **where, stop_at=6)
-    second, after = train(2, **common, **where)
-    assert first.iteration == 6
-    assert second.iteration == 10
-    assert losses_of(before) + losses_of(after) == losses_of(unbroken)
-    assert [entry["grad_norm"] for entry in before + after] == [entry["grad_norm"] for entry in unbroken]
+    first = train(2, **common, **where, at={5: stop_file("walltime")})
+    second = train(2, **common, **where)
+    assert [run.outcomes[0].iteration for run in (first, second)] == [6, 10]
+    assert first.losses + second.losses == unbroken.losses
+    assert first.grad_norms + second.grad_norms == unbroken.grad_norms
 
 
 @pytest.mark.parametrize(("before", "after"), [((2, 1), (1, 1)), ((1, 1), (2, 1)), ((2, 1), (1, 0)), ((1, 0), (2, 1))])
 def test_a_checkpoint_goes_on_in_another_layout(
-    before: tuple[int, int], after: tuple[int, int], train: Train, tmp_path: Path
+    before: tuple[int, int], after: tuple[int, int], train: Train, tmp_path: Path, stop_file: Any
 ) -> None:
     """(ranks, ZeRO stage) may change between save and load at one global batch; the curve goes on to 1e-5."""
 
@@ -52,10 +45,10 @@ def test_a_checkpoint_goes_on_in_another_layout(
         return {"gradient_accumulation_steps": 4 // size, "zero_optimization": {"stage": stage}}
 
     where = {"save": str(tmp_path / "ck"), "load": str(tmp_path / "ck"), "checkpoint_factor": 100}
-    _, unbroken = train(1, **layout(1, 1))
-    _, first = train(before[0], **layout(*before), **where, stop_at=5)
-    _, second = train(after[0], **layout(*after), **where)
-    np.testing.assert_allclose(losses_of(first) + losses_of(second), losses_of(unbroken), atol=1e-5, rtol=0)
+    unbroken = train(1, **layout(1, 1))
+    first = train(before[0], **layout(*before), **where, at={4: stop_file("request")})
+    second = train(after[0], **layout(*after), **where)
+    np.testing.assert_allclose(first.losses + second.losses, unbroken.losses, atol=1e-5, rtol=0)
 
 
 def test_bf16_follows_fp32_without_a_phantom_step(train: Train) -> None:
@@ -63,18 +56,16 @@ def test_bf16_follows_fp32_without_a_phantom_step(train: Train) -> None:
 
     DeepSpeed without ZeRO begins a bf16 run with a step of zero gradients; the configuration's stage 0 is raised to 1.
     """
-    _, exact = train(1, zero_optimization={"stage": 0})
+    exact = train(1, zero_optimization={"stage": 0})
     for stage in (0, 1):
-        _, rounded = train(1, precision="bfloat16", zero_optimization={"stage": stage})
-        np.testing.assert_allclose(losses_of(rounded), losses_of(exact), atol=6e-3, rtol=0)
+        rounded = train(1, precision="bfloat16", zero_optimization={"stage": stage})
+        np.testing.assert_allclose(rounded.losses, exact.losses, atol=6e-3, rtol=0)
 
 
 def test_activation_checkpointing_changes_nothing(train: Train) -> None:
     """With recomputation and dropout, in the engine, the losses are those without, bit by bit."""
     dropout = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
-    _, plain = train(1, **dropout)
-    _, recomputed = train(1, **dropout, checkpoint_activations=True)
-    assert losses_of(recomputed) == losses_of(plain)
+    assert train(1, **dropout, checkpoint_activations=True).losses == train(1, **dropout).losses
 
 
 def test_every_parameter_gets_a_gradient_in_bf16(world: Any, config_of: Any) -> None:
