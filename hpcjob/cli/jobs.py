@@ -66,7 +66,7 @@ def as_dict(record: Record, status: Status) -> dict[str, Any]:
         "source": status.source,
         "submitted": record.submitted,
         "nodes": record.nodes,
-        "jobdir": record.directory,
+        "jobdir": str(record.jobdir),
         "log": record.log,
     }
 
@@ -78,7 +78,6 @@ def print_jobs(statuses: Iterable[tuple[Record, Status]], *, as_json: bool) -> N
             print(json.dumps(as_dict(record, status), ensure_ascii=False))
         return
     from hpcjob.cli.table import print_table
-    from hpcjob.tracking.exit_record import meaning
     from hpcjob.tracking.watch import ago
 
     rows = [
@@ -89,12 +88,19 @@ def print_jobs(statuses: Iterable[tuple[Record, Status]], *, as_json: bool) -> N
             "state": status.state.value,
             "exit": status.exit_code,
             "age": ago(record.age_s),
-            "note": (None if status.exit_code is None else meaning(status.exit_code)) or status.reason,
+            "note": note_of(status),
         }
         for record, status in statuses
     ]
     hide = {key for key in ("exit", "note") if all(row[key] is None for row in rows)}
     print_table(_printable(rows), hide=hide, paint=painter(sys.stdout))
+
+
+def note_of(status: Status) -> str | None:
+    """Return what an exit code of our scripts means, else the reason of the state."""
+    from hpcjob.tracking.exit_record import meaning
+
+    return (None if status.exit_code is None else meaning(status.exit_code)) or status.reason
 
 
 def _printable(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from hpcjob.errors import InputError, UnknownJobError
 from hpcjob.schedulers.base import JobRef
 from hpcjob.schedulers.registry import get_scheduler
 from hpcjob.tracking.exit_record import read_exit_record
-from hpcjob.tracking.records import Record, append, ensure_writable, now
+from hpcjob.tracking.records import Record, append, ensure_writable, made_by_script, now
 
 if TYPE_CHECKING:
     from hpcjob.profile import ClusterProfile
@@ -63,5 +63,4 @@ def _folder(job_id: str, log: Path | None) -> Path:
     if log is not None:
         return log.absolute() if log.is_dir() else log.absolute().parent
     here = Path.cwd()
-    made = sorted(path for path in here.glob("outputs/*/*-*") if path.name.endswith(f"Z-{job_id}") and path.is_dir())
-    return made[-1] if made else here
+    return made_by_script(here, job_id) or here

@@ -6,6 +6,7 @@ only. A line is either a submission or a state that was seen; a damaged line cos
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -93,8 +94,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="
 
     @property
     def jobdir(self) -> Path:
-        """The job directory."""
-        return Path(self.directory)
+        """The job directory; of a job that waited when it was attached, the one that its script has made since."""
+        folder = Path(self.directory)
+        return (self.attached and not self.log and made_by_script(folder, self.id)) or folder
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -125,6 +127,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="
             exit_code=exit_code,
             reason=reason,
         )
+
+
+def made_by_script(folder: Path, job_id: str) -> Path | None:
+    """Return the job directory that a rendered script, submitted by hand from ``folder``, has made; None: not yet."""
+    made = sorted(path for path in folder.glob(f"outputs/*/*Z-{glob.escape(job_id)}") if path.is_dir())
+    return made[-1] if made else None
 
 
 @dataclass

@@ -83,6 +83,8 @@ def _told(report: Report, source: Source, record: ExitRecord | None, past: Repor
         return Status(report.state, None, report.reason, source)
     code = report.exit_code if record is None else record.code
     if code is None and past is not None:
+        if report.state is State.FAILED and not past.state.ended:
+            return Status(State.COMPLETING, None, "it failed; with which code is not in the history yet", source)
         code = past.exit_code
     return Status(report.state, code, report.reason, source)
 

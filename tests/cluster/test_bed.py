@@ -110,11 +110,12 @@ def test_batch_jobs_end_in_their_states(bed: Testbed) -> None:
 
 def test_modules_load_or_fail(bed: Testbed) -> None:
     """A stub module sets its variables and paths; a missing and a broken one fail."""
-    bed.modules.add("cuda/11.8/11.8.0", programs={"nvcc": "release 11.8\n"})
+    bed.modules.add("cuda/11.8/11.8.0", programs={"nvcc": {"--version": "release 11.8\n"}})
     bed.modules.add_broken("broken", "licence server not reachable")
 
     def load(name: str) -> subprocess.CompletedProcess[str]:
-        script = f'. {init_script()}; module use {bed.modules.files}; module load "$1" || exit 4; nvcc; echo $CUDA_HOME'
+        use = f". {init_script()}; module use {bed.modules.files}"
+        script = f'{use}; module load "$1" || exit 4; nvcc --version; echo $CUDA_HOME'
         return bed.nodes[0].run("bash", "-c", script, "bash", name, check=False)
 
     assert load("cuda/11.8/11.8.0").stdout == f"release 11.8\n{bed.modules.home('cuda/11.8/11.8.0')}\n"

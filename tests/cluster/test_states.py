@@ -64,11 +64,12 @@ def test_timeout(user: User) -> None:
 
 
 def test_script_rendered_to_a_file_runs_by_itself(user: User) -> None:
-    """``render -o job.sh`` and plain sbatch give a job that makes its own folder and that attach tracks."""
+    """``render -o job.sh`` and plain sbatch give a job that makes its own folder; attach finds it later."""
     job = user.write_job("by-hand", kind="cpu", command=["sh", "-c", "echo hello from $(hostname)"])
     user.hpcjob("render", job, "--profile", PROFILE, "-o", "job.sh")
-    id_ = user.run("sbatch", "--parsable", "job.sh").stdout.strip()
+    id_ = user.run("sbatch", "--parsable", "--hold", "job.sh").stdout.strip()
     user.hpcjob("attach", id_, "--profile", PROFILE)
+    user.run("scontrol", "release", id_)
     assert user.wait(id_) == 0
     assert "hello from node1" in user.log(id_)
     assert Path(user.status(id_)["jobdir"]).parent == user.folder / "outputs" / "by-hand"

@@ -6,9 +6,11 @@ output.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 INIT_SCRIPTS = ("/usr/share/modules/init/bash", "/usr/share/lmod/lmod/init/bash")
 
@@ -34,21 +36,28 @@ class ModuleTree:
         return self.folder / "opt" / name
 
     def add(
-        self, name: str, programs: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *,
+        programs: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+        files: Mapping[str, str] = MappingProxyType({}),
+        lines: Sequence[str] = (),
     ) -> None:
         """Make the module ``name`` (such as ``cuda/11.8/11.8.0``).
 
-        ``programs`` maps names to the output they print, ``headers`` file names under ``include`` to their text.
+        Args:
+            programs: program -> its arguments in one word -> what it then prints; with others it fails.
+            files: path below the module's home -> text.
+            lines: more of the modulefile.
         """
         home = self.home(name)
         for kind in ("bin", "lib", "include"):
             (home / kind).mkdir(parents=True, exist_ok=True)
-        for program, output in (programs or {}).items():
-            (home / "bin" / f"{program}.out").write_text(output)
-            (home / "bin" / program).write_text(f'#!/bin/sh\nexec cat "{home}/bin/{program}.out"\n')
-            (home / "bin" / program).chmod(0o755)
-        for header, text in (headers or {}).items():
-            (home / "include" / header).write_text(text)
+        for program, outputs in programs.items():
+            self._write_program(home / "bin" / program, outputs)
+        for path, text in files.items():
+            (home / path).parent.mkdir(parents=True, exist_ok=True)
+            (home / path).write_text(text)
         variable = name.partition("/")[0].upper().replace("-", "_")
         self.write(
             name,
@@ -56,7 +65,18 @@ class ModuleTree:
             f"setenv {variable}_HOME {home}",
             f"prepend-path PATH {home}/bin",
             f"prepend-path LD_LIBRARY_PATH {home}/lib",
+            *lines,
         )
+
+    @staticmethod
+    def _write_program(path: Path, outputs: Mapping[str, str]) -> None:
+        cases = []
+        for number, (arguments, output) in enumerate(outputs.items()):
+            recorded = path.with_name(f".{path.name}.{number}")
+            recorded.write_text(output)
+            cases.append(f"  {shlex.quote(arguments)}) exec cat {shlex.quote(str(recorded))} ;;\n")
+        path.write_text(f'#!/bin/sh\ncase "$*" in\n{"".join(cases)}esac\nexit 2\n')
+        path.chmod(0o755)
 
     def add_broken(self, name: str, message: str) -> None:
         """Make a module that fails while it loads."""

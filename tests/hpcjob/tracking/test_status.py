@@ -72,6 +72,13 @@ def test_alive_in_the_queue_is_alive(state: State) -> None:
     assert status(says(state)).state is state
 
 
+def test_failure_whose_code_the_history_does_not_have_yet_has_not_ended() -> None:
+    """sacct lags behind squeue: a code that comes a moment later must not be lost."""
+    assert status(says(State.FAILED), says(State.RUNNING)).state is State.COMPLETING
+    assert status(says(State.FAILED), says(State.FAILED, 7)).exit_code == 7
+    assert status(says(State.FAILED), ABSENT).state is State.FAILED
+
+
 def test_an_unknown_word_in_the_queue_is_alive() -> None:
     """What the scheduler's word means is not known: UNKNOWN, whatever a record says."""
     leave(0)

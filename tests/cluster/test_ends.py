@@ -1,0 +1,104 @@
+"""How jobs end: in time with a checkpoint, or with no process left whichever of them was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from tests.cluster.testbed import Testbed
+from tests.cluster.testbed.processes import wait_until
+from tests.cluster.training import Training
+from tests.cluster.user import User
+
+pytestmark = pytest.mark.cluster
+
+LAUNCHERS = ("mpirun", "pdsh", "srun", "torchrun")
+MARK = "a-rank-of-this-test"
+GONE_WITHIN_S = 30
+SAVED_FOR_WALLTIME, STOPPED = 85, 86
+
+# How the process that started the ranks, or those of node2, is known by its command line.
+LAUNCHER_PROCESS = {
+    "mpirun": ("node1", "mpirun "),
+    "pdsh": ("node1", "pdsh "),
+    "srun": ("node1", "srun "),
+    "torchrun": ("node2", "torch.distributed.run "),
+}
+
+
+def processes(bed: Testbed, host: str, words: str) -> list[int]:
+    """Processes of one host that have these words in their command line."""
+    return [pid for pid, command in bed.hosts.by_name[host].processes().items() if words in f"{command} "]
+
+
+def on_nodes(bed: Testbed) -> set[int]:
+    """All processes of the nodes."""
+    return {pid for node in bed.nodes for pid in node.processes()}
+
+
+def start_sleeping_ranks(user: User, launcher: str) -> str:
+    """Start two ranks a node that would sleep on for ten minutes; the job's id once all four are there."""
+    command = ["python", "-c", "import time; time.sleep(600)", MARK]
+    job = user.write_job("sleep", procs_per_node=2, command=command)
+    id_ = user.submit(job, "--nodes", "2", "--launcher", launcher)
+
+    def are_there() -> bool:
+        return all(len(processes(user.bed, node.name, f"time.sleep(600) {MARK}")) >= 2 for node in user.bed.nodes)
+
+    try:
+        wait_until(are_there, 90, "the ranks do not start")
+    except Exception as error:
+        error.add_note(user.log(id_)) if hasattr(error, "add_note") else None
+        raise
+    return id_
+
+
+@pytest.mark.parametrize("victim", ["rank", "launcher", "script"])
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_no_process_is_left_after_kill(user: User, bed: Testbed, launcher: str, victim: str) -> None:
+    """SIGKILL of one rank, of the launcher or of the job script ends all processes of the job on all nodes."""
+    idle = on_nodes(bed)
+    id_ = start_sleeping_ranks(user, launcher)
+    host, words = {
+        "rank": ("node2", MARK),
+        "launcher": LAUNCHER_PROCESS[launcher],
+        "script": ("node1", "slurm_script"),
+    }[victim]
+    os.kill(min(processes(bed, host, words)), signal.SIGKILL)
+
+    wait_until(lambda: on_nodes(bed) <= idle, GONE_WITHIN_S, f"processes are left after kill -9 of the {victim}")
+    assert user.wait(id_) not in (0, SAVED_FOR_WALLTIME, STOPPED)
+    assert user.status(id_)["state"] == "FAILED"
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_warning_before_the_walltime_saves_a_checkpoint(user: User, training: Training, launcher: str) -> None:
+    """The scheduler's signal before the walltime makes every rank save and end; the job's code is 85."""
+    save = user.folder / "checkpoints"
+    job = user.write_job("stopped", train=training.job(train_iters=1_000_000, save=str(save)))
+    id_ = user.submit(job, "--nodes", "2", "--launcher", launcher)
+    wait_until(lambda: bool(user.losses(id_)), 120, "the training does not start", pause_s=1)
+    user.run("scancel", "--signal=USR2", "--batch", id_)
+
+    assert user.wait(id_) == SAVED_FOR_WALLTIME, user.log(id_)
+    outcome = json.loads((user.jobdir(id_) / "outcome.json").read_text())
+    assert outcome["outcome"] == "saved_for_walltime"
+    assert (save / "latest").read_text().strip() == f"global_step{outcome['iteration']}"
+    record = json.loads((user.jobdir(id_) / f"{id_}_exit.json").read_text())
+    assert (record["code"], record["signal"]) == (SAVED_FOR_WALLTIME, None)
+
+
+def test_cancelled_training_saves_a_checkpoint(user: User, training: Training) -> None:
+    """``hpcjob cancel`` lets the trainer save before it ends."""
+    save = user.folder / "checkpoints"
+    job = user.write_job("cancelled", train=training.job(train_iters=1_000_000, save=str(save)))
+    id_ = user.submit(job, "--nodes", "2", "--launcher", "mpirun")
+    wait_until(lambda: bool(user.losses(id_)), 120, "the training does not start", pause_s=1)
+    user.hpcjob("cancel", id_)
+    user.wait_for_state(id_, "CANCELLED")
+    outcome = json.loads((user.jobdir(id_) / "outcome.json").read_text())
+    assert outcome["outcome"] == "stopped"
+    assert (save / "latest").exists()
