@@ -102,6 +102,7 @@ def _show_files(
     )
     follower = Follower(provider, gate=view.gate, hosts=target.hosts())
     show_files(follower, view, output, count=_limit(count, view), ended=target.ended if follow else None)
+    _say_if_unseen(view, rank)
 
 
 def _show_pipe(
@@ -119,6 +120,12 @@ def _show_pipe(
 
     view = _view(name, target, output, rank, count, several=False)
     show_stream(read_stream(fd, source, gate=view.gate), view, output, count=_limit(count, view), follow=follow)
+    _say_if_unseen(view, rank)
+
+
+def _say_if_unseen(view: View[Any], rank: int | None) -> None:
+    if not getattr(view, "seen", True):
+        click.echo(f"hpcjob tail: no line of rank {rank}: its file is empty, or the log has no rank prefixes", err=True)
 
 
 def _limit(count: int | None, view: View[Any]) -> int | None:

@@ -203,16 +203,20 @@ class ReportView:
 
 
 class RankView(Generic[T]):
-    """Another view, of one rank's lines only."""
+    """Another view, of one rank's lines only; ``seen`` tells whether there was one."""
 
     def __init__(self, view: View[T], rank: int) -> None:
         self._view = view
         self._rank = rank
+        self.seen = view.gate is not None  # else lines are dropped before they come here
         self.gate = view.gate
         self.default_count = view.default_count
 
     def pick(self, line: Line) -> Iterable[T]:
-        return self._view.pick(line) if line.rank == self._rank else ()
+        if line.rank != self._rank:
+            return ()
+        self.seen = True
+        return self._view.pick(line)
 
     def accept(self, item: T) -> None:
         self._view.accept(item)

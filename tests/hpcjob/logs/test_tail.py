@@ -167,6 +167,8 @@ def test_rank(capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path) 
     merged.write_text("0: a\n1: b\n[rank1]: c\n0: d\n[1,1]<stdout>:e\n")
     assert run(capsys, merged, "--rank", 1) == ["1: b", "[rank1]: c", "[1,1]<stdout>:e"]
     assert run(capsys, merged, "--rank", 0, "-n", 1) == ["0: d"]
+    assert main(["tail", str(merged), "--rank", "7"]) == 0
+    assert "no line of rank 7" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
