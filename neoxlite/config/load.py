@@ -6,10 +6,12 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from neoxlite.config.advice import differences, hardly_meant
 from neoxlite.config.architecture import Architecture, expand_attention
 from neoxlite.config.batch import Batch, Layout, layout, resolve_batch
+from neoxlite.config.blocks import BLOCKS, typed_block
 from neoxlite.config.checks import Where, check_model, check_optimizer, check_training
 from neoxlite.config.keys import Key, key_table, near_names
 from neoxlite.config.neox import NeoxConfig
@@ -17,7 +19,7 @@ from neoxlite.config.old_keys import modernise
 from neoxlite.config.overrides import apply_overrides, default_block
 from neoxlite.config.precision import resolve_precision, resolve_zero_stage
 from neoxlite.config.reader import Entry, Files, read_files
-from neoxlite.config.support import ignored_keys, unsupported_keys
+from neoxlite.config.support import ignored_keys, unsupported_keys, way_out
 from neoxlite.config.values import plain, typed
 from neoxlite.errors import ConfigError
 
@@ -57,6 +59,9 @@ def load_config(
     entries = apply_overrides(entries, overrides or {})
     _refuse_unknown(entries)
     values = {name: _value(key, entries.get(name)) for name, key in key_table().items()}
+    for name in BLOCKS:
+        if values[name] is not None:
+            values[name] = typed_block(name, values[name], entries[name].where)
     return _Resolver(values, entries, files, warnings, world_size).resolve(allow_unsupported)
 
 
@@ -80,6 +85,15 @@ def _refuse_unknown(entries: Mapping[str, Entry]) -> None:
     raise ConfigError(
         f"{entry.where}: {plain(entry.spelling)} is not a GPT-NeoX key{others}",
         hint=f"did you mean {' or '.join(near)}?" if near else f"remove {plain(entry.spelling)}",
+    )
+
+
+def _refuse_unsupported(unsupported: Mapping[str, str]) -> NoReturn:
+    name, reason = next(iter(unsupported.items()))
+    more = len(unsupported) - 1
+    raise ConfigError(
+        f"{reason} (and {more} more)" if more else reason,
+        hint=way_out(name) + ("; neoxlite config show FILES lists them all" if more else ""),
     )
 
 
@@ -113,15 +127,12 @@ class _Resolver:
         self._small_derivations()
         check_training(values, self.where)
         self._weights()
+        self.warnings += hardly_meant(values, self.entries)
         self.warnings += ignored_keys(values, self.entries)
         unsupported = unsupported_keys(values, self.entries)
         if unsupported and not allow_unsupported:
-            more = f" (and {len(unsupported) - 1} more)" if len(unsupported) > 1 else ""
-            raise ConfigError(
-                f"{unsupported[0]}{more}",
-                hint="neoxlite config FILES lists all that it cannot train in a configuration",
-            )
-        return self._build(sizes, batch, reason, unsupported)
+            _refuse_unsupported(unsupported)
+        return self._build(sizes, batch, reason, list(unsupported.values()))
 
     def _optimizer(self) -> None:
         values = self.values
@@ -186,12 +197,7 @@ class _Resolver:
 
     def _data_types(self, precision: str) -> dict[str, Any]:
         block = dict(self.values["data_types"] or {})
-        dtype = block.get("grad_accum_dtype")
-        if dtype not in (None, "fp32", "fp16", "bf16"):
-            raise self.where.error(
-                f"data_types.grad_accum_dtype is {dtype!r}", "data_types", hint="use fp32, bf16 or fp16"
-            )
-        if dtype is None and precision == "bfloat16":
+        if block.get("grad_accum_dtype") is None and precision == "bfloat16":
             block["grad_accum_dtype"] = "fp32"
             self.warnings.append("bfloat16: gradients are accumulated in fp32 (data_types.grad_accum_dtype)")
         return block
@@ -221,6 +227,7 @@ class _Resolver:
             **{name: value for name, value in values.items() if name in fields},
             config_paths=self.files.paths,
             warnings=self.warnings,
+            notes=differences(values),
             unsupported=unsupported,
             zero_stage_reason=reason,
             batch=batch,

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from neoxlite.config.architecture import Architecture
 from neoxlite.config.batch import Batch
+from neoxlite.config.keys import Support, key_table
+from neoxlite.config.overrides import default_block
 from neoxlite.config.partition import layer_names, partition
 from neoxlite.config.precision import Precision
 from neoxlite.config.reader import Entry
@@ -136,6 +138,18 @@ class NeoxConfig:
     extra_save_iters: list[int] | None
     keep_last_n_checkpoints: int | None
 
+    # Text generation
+    text_gen_type: str
+    temperature: float
+    top_k: int
+    top_p: float
+    maximum_tokens: int
+    num_samples: int
+    recompute: bool
+    prompt_end: str
+    sample_input_file: str | None
+    sample_output_file: str
+
     # About the configuration itself
     config_files: dict[str, str]
     """Original text of each file by its name, for saving beside checkpoints."""
@@ -143,6 +157,8 @@ class NeoxConfig:
     """The files read, in order."""
     warnings: list[str]
     """What the user should know: old keys, ignored keys, a raised ZeRO stage. One line each."""
+    notes: list[str]
+    """Where training is another than GPT-NeoX's on purpose. One line each."""
     unsupported: list[str]
     """What neoxlite cannot train; empty unless `load_config` was told to go on."""
     zero_stage_reason: str | None
@@ -200,10 +216,17 @@ class NeoxConfig:
         weights = self.architecture.layer_parameters(padded_vocab) if padded_vocab is not None else []
         return partition(self.pipe_partition_method, names, weights, num_stages)
 
+    def value(self, key: str) -> Any:
+        """Return the resolved value of any key of the table."""
+        return self._padded_vocab_size if key == "padded_vocab_size" else getattr(self, key)
+
     def source(self, key: str) -> str:
-        """Return where the value of ``key`` comes from: ``file.yml:12``, ``--set``, or ``default``."""
+        """Return where the value of ``key`` comes from: ``file.yml:12``, ``--set``, ``default`` or ``derived``."""
         entry = self._entries.get(key)
-        return "default" if entry is None else entry.short
+        known = key_table()[key]
+        if entry is not None and known.support is not Support.DERIVED:
+            return entry.short
+        return "default" if self.value(key) in (known.default, default_block(key)) else "derived"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the keys that were set, in the files or by ``--set``, with the values as written."""

@@ -9,58 +9,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from neoxlite.config.keys import Fate, OldKey, key_table, old_key_table
 from neoxlite.config.overrides import default_block
 from neoxlite.config.reader import Entry
 from neoxlite.config.values import shown
 from neoxlite.errors import ConfigError
 
-_RENAMED = {
-    "save_interval": "checkpoint_factor",
-    "save_iters": "extra_save_iters",
-    "gas": "gradient_accumulation_steps",
-    "label_data_paths": "train_label_data_paths",
-    "slurm_comment": "comment",
-}
-_ONE_PATH = {f"{part}_data_path": f"{part}_data_paths" for part in ("train", "valid", "test")}
-_ADAM = {"adam_beta1": 0.9, "adam_beta2": 0.999, "adam_eps": 1e-8}  # with the defaults they had
+_ADAM = ("adam_beta1", "adam_beta2", "adam_eps")
 _OLD = "a key of an earlier GPT-NeoX release"
 
-# Without effect on what is computed; the value does not matter.
-_DROPPED = frozenset(
-    (
-        "cpu_optimizer",
-        "cpu_torch_adam",
-        "zero_allow_untested_optimizer",
-        "detect_nvlink_pairs",
-        "distribute_checkpointed_activations",
-        "half_precision",
-        "genfile",
-        "greedy",
-        "out_seq_length",
-        "max_tokens",
-        "only_default_arguments",
-    )
-)
-# Key -> what it switched on, for the keys that change the maths unless they are off.
-_MUST_BE_OFF = {
-    "reset_attention_mask": "attention that stops at document borders",
-    "reset_position_ids": "positions counted from each document's start",
-    "apply_residual_connection_post_layernorm": "residuals taken after the normalisation",
-    "sparsity": "sparse attention",
-    "num_experts": "a mixture of experts",
-    "onebitadam": "1-bit Adam",
-    "sm3": "the SM3 optimiser",
-    "momentum": "an optimiser with momentum other than Adam",
-}
-_OFF: dict[str, tuple[Any, ...]] = {"sparsity": ("none",), "num_experts": (1,), "momentum": (0.0,)}
-
-# Defaults that changed between v1.0 and ea7aefd8: a file of that time relies on the old ones without saying so.
-_CHANGED_DEFAULTS = {
-    "gradient_clipping": 0.0,
-    "attention_dropout": 0.1,
-    "hidden_dropout": 0.1,
-    "weight_decay": 0.01,
-}
+# Of the defaults that changed since v1.0, those that train another model; a file of that time relies on them silently.
+_CHANGED_DEFAULTS = ("gradient_clipping", "attention_dropout", "hidden_dropout", "weight_decay")
 
 
 def modernise(entries: dict[str, Entry]) -> tuple[dict[str, Entry], list[str]]:
@@ -71,16 +30,15 @@ def modernise(entries: dict[str, Entry]) -> tuple[dict[str, Entry], list[str]]:
     """
     result = dict(entries)
     warnings: list[str] = []
-    for key in list(entries):
-        handler = _handler(key)
-        if handler is None:
-            continue
-        entry = result.pop(key)
-        warnings.append(f"{entry.where}: {key} is {_OLD}: {handler(key, entry, result)}")
+    for name, old in old_key_table().items():
+        if name in entries and name not in _ADAM:
+            entry = result.pop(name)
+            warnings.append(f"{entry.where}: {name} is {_OLD}: {_take(old, entry, result)}")
     _adam_params(result, warnings)
     _row_parallel_head(result, warnings)
     if warnings:
-        changed = [f"{key} {old}" for key, old in _CHANGED_DEFAULTS.items() if key not in result]
+        table = key_table()
+        changed = [f"{name} {table[name].default_v1}" for name in _CHANGED_DEFAULTS if name not in result]
         if changed:
             warnings.append(
                 f"the files look like an earlier release's; these defaults were others then: {', '.join(changed)}"
@@ -88,19 +46,18 @@ def modernise(entries: dict[str, Entry]) -> tuple[dict[str, Entry], list[str]]:
     return result, warnings
 
 
-_Handler = Callable[[str, Entry, dict[str, Entry]], str]
-
-
-def _handler(key: str) -> _Handler | None:
-    if key in _RENAMED:
-        return _rename
-    if key in _ONE_PATH:
-        return _one_path
-    if key in _DROPPED:
-        return _drop
-    if key in _MUST_BE_OFF:
-        return _must_be_off
-    return {"geglu": _geglu, "openai_gelu": _openai_gelu, "mlp_type": _mlp_type}.get(key)
+def _take(old: OldKey, entry: Entry, result: dict[str, Entry]) -> str:
+    """Put what ``old`` meant into ``result``, and return what was done."""
+    match old.fate:
+        case Fate.RENAMED:
+            _put(old.instead, old.name, entry.value, entry, result)
+            return f"taken as {old.instead}"
+        case Fate.TRANSLATED:
+            return _TRANSLATIONS[old.name](old.name, entry, result)
+        case Fate.DROPPED:
+            return "ignored"
+        case Fate.OFF:
+            return _must_be_off(old, entry)
 
 
 def _put(new: str, old: str, value: Any, entry: Entry, result: dict[str, Entry]) -> None:
@@ -112,27 +69,19 @@ def _put(new: str, old: str, value: Any, entry: Entry, result: dict[str, Entry])
     result[new] = replace(entry, value=value)
 
 
-def _rename(key: str, entry: Entry, result: dict[str, Entry]) -> str:
-    _put(_RENAMED[key], key, entry.value, entry, result)
-    return f"taken as {_RENAMED[key]}"
+def _must_be_off(old: OldKey, entry: Entry) -> str:
+    if entry.value in (None, False, old.off):
+        return "off, ignored"
+    raise ConfigError(
+        f"{entry.where}: {old.name}: {shown(entry.value)}: neoxlite has not {old.description}",
+        hint=f"remove {old.name} if you can do without it",
+    )
 
 
 def _one_path(key: str, entry: Entry, result: dict[str, Entry]) -> str:
-    _put(_ONE_PATH[key], key, [entry.value], entry, result)
-    return f"taken as {_ONE_PATH[key]}: [{entry.value}]"
-
-
-def _drop(key: str, entry: Entry, result: dict[str, Entry]) -> str:
-    return "ignored"
-
-
-def _must_be_off(key: str, entry: Entry, result: dict[str, Entry]) -> str:
-    if entry.value in (None, False, *_OFF.get(key, ())):
-        return "off, ignored"
-    raise ConfigError(
-        f"{entry.where}: {key}: {shown(entry.value)}: neoxlite has not {_MUST_BE_OFF[key]}",
-        hint=f"remove {key} if you can do without it",
-    )
+    new = old_key_table()[key].instead
+    _put(new, key, [entry.value], entry, result)
+    return f"taken as {new}: [{entry.value}]"
 
 
 def _geglu(key: str, entry: Entry, result: dict[str, Entry]) -> str:
@@ -165,6 +114,16 @@ def _mlp_type(key: str, entry: Entry, result: dict[str, Entry]) -> str:
     return "taken as activation: swiglu"
 
 
+_TRANSLATIONS: dict[str, Callable[[str, Entry, dict[str, Entry]], str]] = {
+    "train_data_path": _one_path,
+    "valid_data_path": _one_path,
+    "test_data_path": _one_path,
+    "geglu": _geglu,
+    "openai_gelu": _openai_gelu,
+    "mlp_type": _mlp_type,
+}
+
+
 def _adam_params(result: dict[str, Entry], warnings: list[str]) -> None:
     """Move ``adam_beta1``, ``adam_beta2`` and ``adam_eps`` into ``optimizer.params``."""
     old = {key: result.pop(key) for key in _ADAM if key in result}
@@ -180,7 +139,9 @@ def _adam_params(result: dict[str, Entry], warnings: list[str]) -> None:
     if "adam_eps" in old:
         new["eps"] = old["adam_eps"].value
     if old.keys() & {"adam_beta1", "adam_beta2"}:
-        new["betas"] = [old[key].value if key in old else _ADAM[key] for key in ("adam_beta1", "adam_beta2")]
+        new["betas"] = [
+            old[key].value if key in old else old_key_table()[key].off for key in ("adam_beta1", "adam_beta2")
+        ]
     for name in new:
         if name in params:
             raise ConfigError(

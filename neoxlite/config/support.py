@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from neoxlite.config.keys import Key, Support, key_table
+from neoxlite.config.blocks import leaves, unknown_in_blocks
+from neoxlite.config.keys import Key, Support, Tier, block_table, key_table
 from neoxlite.config.reader import Entry
 from neoxlite.config.values import shown
 
 _ATTENTION = ("global", "flash")  # flash computes what global does
-_OPTIMIZERS = ("adam", "adamw")  # GPT-NeoX's Adam is AdamW
-_OPTIMIZER_PARAMS = frozenset(("lr", "betas", "eps"))
 _EXTRA_ARGS = "deepspeed_extra_args"
 
 
@@ -22,22 +21,31 @@ def _is_set(key: Key, value: Any) -> bool:
     return value != key.default and value not in (None, [], {})
 
 
+def _known_leaves(values: Mapping[str, Any]) -> Iterator[tuple[Key, Any]]:
+    return ((block_table()[dotted], value) for dotted, value in leaves(values) if dotted in block_table())
+
+
 def ignored_keys(values: Mapping[str, Any], entries: Mapping[str, Entry]) -> list[str]:
-    """Return warnings, one for the ignored keys and one for the derived ones, each naming the keys that are set."""
-    ignored, derived = [], []
-    for name, entry in entries.items():
-        key = key_table()[name]
-        if key.support is Support.IGNORED and _is_set(key, values[name]):
-            ignored.append(name)
-        elif key.support is Support.DERIVED and entry.value not in (None, values[name]):
-            derived.append(name)
+    """Return at most three warnings, which name the keys that are set and ignored, derived, or unknown in a block."""
+    table = key_table()
+    given = [(table[name], values[name]) for name in entries]
+    ignored = [
+        key.name
+        for key, value in (*given, *_known_leaves(values))
+        if key.support is Support.IGNORED and _is_set(key, value)
+    ]
     ignored += [f"{_EXTRA_ARGS}.{name}" for name in values[_EXTRA_ARGS] or {} if _extra_is_ignored(name)]
-    warnings = []
-    if ignored:
-        warnings.append(f"without effect in neoxlite: {', '.join(ignored)}")
-    if derived:
-        warnings.append(f"computed from other keys, the given value is not used: {', '.join(derived)}")
-    return warnings
+    derived = [
+        key.name
+        for key, value in given
+        if key.support is Support.DERIVED and entries[key.name].value not in (None, value)
+    ]
+    warnings = {
+        "without effect in neoxlite": ignored,
+        "computed from other keys, the given value is not used": derived,
+        "not known to neoxlite, without effect": unknown_in_blocks(values),
+    }
+    return [f"{text}: {', '.join(names)}" for text, names in warnings.items() if names]
 
 
 def _extra_is_ignored(name: str) -> bool:
@@ -45,33 +53,44 @@ def _extra_is_ignored(name: str) -> bool:
     return key is not None and key.support is Support.IGNORED
 
 
-def unsupported_keys(values: Mapping[str, Any], entries: Mapping[str, Entry]) -> list[str]:
-    """Return one line for each thing neoxlite cannot train, with its place."""
+def unsupported_keys(values: Mapping[str, Any], entries: Mapping[str, Entry]) -> dict[str, str]:
+    """Return {key: what neoxlite cannot train about it, with its place}."""
     reasons: dict[str, str] = {}
-    for name, key in key_table().items():
-        value = values[name]
-        if key.support is Support.REFUSED and _is_set(key, value) and not _is_harmless(name, values):
-            reasons[name] = f"{name}: {shown(value)} is not supported by neoxlite"
-        elif key.accepts and value not in key.accepts:
-            reasons[name] = f"{name}: {value} is not supported by neoxlite (it has {', '.join(key.accepts)})"
+    pairs = ((key, values[name]) for name, key in key_table().items())
+    for key, value in (*pairs, *_known_leaves(values)):
+        if key.support is Support.REFUSED and _is_set(key, value) and not _is_harmless(key.name, values):
+            exotic = " (an exotic key)" if key.tier is Tier.EXOTIC else ""
+            reasons[key.name] = f"{key.name}: {shown(value)}{exotic} is not supported by neoxlite"
+        elif key.accepts and value is not None and value not in key.accepts:
+            reasons[key.name] = f"{key.name}: {value} is not supported by neoxlite (it has {', '.join(key.accepts)})"
     kinds = sorted(set(values["attention_config"]) - set(_ATTENTION))
     if kinds:
         reasons["attention_config"] = f"attention_config: {', '.join(kinds)} is not supported by neoxlite"
-    reasons.update(_optimizer_reasons(values["optimizer"]))
-    return [f"{entries[name].where}: {reason}" if name in entries else reason for name, reason in reasons.items()]
+    unknown = [dotted for dotted, _ in leaves(values) if _is_unknown_parameter(dotted)]
+    if unknown:
+        reasons["optimizer.params"] = f"{', '.join(unknown)} is not supported by neoxlite (it has lr, betas, eps)"
+    return {name: _placed(name, reason, entries) for name, reason in reasons.items()}
+
+
+def _placed(name: str, reason: str, entries: Mapping[str, Entry]) -> str:
+    top = name.partition(".")[0]
+    return f"{entries[top].where}: {reason}" if top in entries else reason
+
+
+def _is_unknown_parameter(dotted: str) -> bool:
+    return dotted.startswith("optimizer.") and dotted not in block_table()
 
 
 def _is_harmless(name: str, values: Mapping[str, Any]) -> bool:
     """Tell whether a refused key has a value that means what neoxlite does anyway."""
+    if name == "sliding_window_width":  # a query sees itself and so many before it (megatron/utils.py)
+        return bool(values[name] >= values["seq_length"] - 1)
     return name == _EXTRA_ARGS and all(_extra_is_ignored(key) for key in values[_EXTRA_ARGS] or {})
 
 
-def _optimizer_reasons(block: Mapping[str, Any]) -> dict[str, str]:
-    if block["type"].lower() not in _OPTIMIZERS:
-        return {"optimizer": f"optimizer.type: {block['type']} is not supported by neoxlite (it has Adam)"}
-    unknown = [str(name) for name in block["params"] if name not in _OPTIMIZER_PARAMS]
-    if unknown:
-        return {
-            "optimizer": f"optimizer.params: {', '.join(unknown)} is not supported by neoxlite (it has lr, betas, eps)"
-        }
-    return {}
+def way_out(name: str) -> str:
+    """Return what to do about a key that cannot be trained."""
+    key = key_table().get(name) or block_table().get(name)
+    if key is None or not (key.instead or key.accepts):
+        return f"remove {name}, or train with a program that has it"
+    return key.instead or f"use {' or '.join(key.accepts)}"

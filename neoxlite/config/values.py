@@ -117,7 +117,7 @@ def typed(key: Key, value: Any, where: str) -> Any:
     reverse, and the words of a choice compare without case. Unlike there, ``1e-5`` is accepted for a float.
 
     Raises:
-        ConfigError: another type; the message begins with ``where`` (file and line).
+        ConfigError: another type, or beyond the key's range; the message begins with ``where`` (file and line).
     """
     if value is None or key.type == "any":
         return value
@@ -128,6 +128,11 @@ def typed(key: Key, value: Any, where: str) -> Any:
         raise ConfigError(
             f"{where}: {key.name} must be {_NAMES[key.type]}, not {type_name(value)} ({shown(value)})",
             hint=_type_hint(key, value),
+        )
+    if key.range is not None and result not in key.range:
+        raise ConfigError(
+            f"{where}: {key.name} is {shown(value)}; it must be {key.range.words}",
+            hint=f"{key.name}: {key.description}",
         )
     return result
 
@@ -153,4 +158,4 @@ def _type_hint(key: Key, value: Any) -> str:
         return f"{key.name} takes lines of 'name: value', indented below it"
     if key.type == "str":
         return f'put the value in quotes: {key.name}: "{value}"'
-    return f"{key.name}: {key.description}" if key.description else f"mend the value of {key.name}"
+    return f"{key.name}: {key.description}"

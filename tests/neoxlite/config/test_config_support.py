@@ -13,27 +13,50 @@ import pytest
 
 import neoxlite
 from neoxlite.config import ConfigError, NeoxConfig, Support, key_table
+from neoxlite.config.keys import Tier, block_table, old_key_table
+from neoxlite.config.overrides import default_block
 from tests.neoxlite.config.samples import Load
 
 # Keys without a default that are never None: required, or computed.
 _RESOLVED = {
     *("num_layers", "hidden_size", "num_attention_heads", "seq_length", "max_position_embeddings", "train_iters"),
     *("train_batch_size", "train_micro_batch_size_per_gpu", "world_size", "global_num_gpus", "attention_config"),
-    *("optimizer", "lr", "precision", "zero_stage", "zero_optimization", "data_types", "config_files"),
+    *("optimizer", "lr", "precision", "zero_stage", "zero_optimization", "data_types", "config_files", "text_gen_type"),
 }
 
 
 def test_table_has_all_keys_once() -> None:
-    """GPT-NeoX at ea7aefd8 declares 321 arguments; every line of the table is well-formed."""
-    table = key_table()
-    assert len(table) == 321
+    """GPT-NeoX at ea7aefd8 declares 321 arguments; every line is well-formed and says what its key means."""
+    assert len(key_table()) == 321
+    assert not key_table().keys() & old_key_table().keys()
     kinds = {"int", "float", "number", "bool", "str", "dict", "list", "any", "choice"}
-    assert {key.type for key in table.values()} == kinds
-    for key in table.values():
+    assert {key.type for key in key_table().values()} == kinds
+    for key in (*key_table().values(), *block_table().values()):
+        assert key.description, key.name
         assert bool(key.choices) == (key.type == "choice"), key.name
         assert not key.accepts or key.support is Support.USED, key.name
         assert set(key.accepts) <= set(key.choices), key.name
-        assert key.support is not Support.USED or key.description, key.name
+        assert key.range is None or key.type in ("int", "float", "number"), key.name
+        assert re.fullmatch(r"v1\.0|v2\.0|20\d\d-\d\d", key.since), key.name
+        if key.range is not None and key.default is not None:
+            assert key.default in key.range, key.name
+
+
+def test_core_works_and_useful_says_what_to_do() -> None:
+    """No core key is refused but those that ask for what the engine always or never does; a refusal names a way out."""
+    everything = (*key_table().values(), *block_table().values())
+    refused = [key for key in everything if key.support is Support.REFUSED]
+    assert [key.name for key in refused if key.tier is Tier.CORE] == ["deepspeed", "scheduler"]
+    assert all(key.instead for key in refused if key.tier is not Tier.EXOTIC)
+
+
+def test_default_blocks_and_table_agree() -> None:
+    """The blocks that ``--set zero_optimization.stage=2`` begins with have the defaults of the table."""
+    optimizer = default_block("optimizer")
+    flat = {f"zero_optimization.{name}": value for name, value in default_block("zero_optimization").items()}
+    flat |= {"optimizer.type": optimizer["type"]}
+    flat |= {f"optimizer.params.{name}": value for name, value in optimizer["params"].items()}
+    assert {name: block_table()[name].default for name in flat} == flat
 
 
 def test_fields_and_table_agree() -> None:
@@ -43,7 +66,7 @@ def test_fields_and_table_agree() -> None:
     used = {name for name, key in table.items() if key.support is Support.USED}
     assert used - set(hints) == {"padded_vocab_size"}, "that one is a method"
     for name in set(hints) & set(table):
-        assert table[name].support in (Support.USED, Support.DERIVED), name
+        assert table[name].support in (Support.USED, Support.DERIVED, Support.GENERATE), name
         assert _python_types(table[name].type) <= _union(hints[name]) | {str}, name
         if table[name].default is None and name not in _RESOLVED:
             assert type(None) in _union(hints[name]), name
@@ -100,7 +123,7 @@ def test_config_imports_no_torch() -> None:
         ({"scheduler": {"type": "OneCycle"}}, "scheduler: {'type': 'OneCycle'}"),
         ({"tokenizer_type": "SPMTokenizer"}, "tokenizer_type: SPMTokenizer"),
         ({"optimizer": {"type": "Lion", "params": {}}}, "optimizer.type: Lion"),
-        ({"optimizer": {"type": "Adam", "params": {"amsgrad": True}}}, "optimizer.params: amsgrad"),
+        ({"optimizer": {"type": "Adam", "params": {"amsgrad": True}}}, "optimizer.params.amsgrad"),
         ({"deepspeed_extra_args": {"zero_optimization": {"stage": 3}}}, "deepspeed_extra_args: "),
         ({"deepspeed": False}, "deepspeed: false"),
     ],
@@ -152,6 +175,83 @@ def test_derived_keys_are_named(load: Load) -> None:
     cfg: Any = load(clip_grad=3.0, batch_size=2, gradient_clipping=0.5)
     assert cfg.clip_grad == 0.5
     assert cfg.warnings == ["computed from other keys, the given value is not used: clip_grad"]
+
+
+def test_keys_inside_blocks_are_named(load: Load) -> None:
+    """A misspelt, an ignored and a refused key of a block: unknown with a near name, without effect, not supported."""
+    block = {"stage": 1, "overlap_com": True, "load_from_fp32_weights": False, "cpu_offload": True}
+    cfg = load(zero_optimization=block, allow_unsupported=True)
+    assert cfg.warnings == [
+        "without effect in neoxlite: zero_optimization.load_from_fp32_weights",
+        "not known to neoxlite, without effect: zero_optimization.overlap_com (did you mean 'overlap_comm'?)",
+    ]
+    assert [text.partition(": ")[2] for text in cfg.unsupported] == [
+        "zero_optimization.cpu_offload: true is not supported by neoxlite"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [
+        ({"z_loss": 1e-4}, "set z_loss: 0"),
+        ({"train_epochs": 2}, "set train_iters: "),
+        ({"sliding_window_width": 64}, "remove it, or set seq_length to the window"),
+        ({"norm": "scalenorm"}, "use layernorm or rmsnorm"),
+        ({"moe_num_experts": 8}, "remove moe_num_experts, or train with a program that has it"),
+    ],
+)
+def test_a_refusal_says_what_to_do(changes: dict[str, Any], hint: str, load: Load) -> None:
+    """The second line of the message is about the key, not about configurations in general."""
+    with pytest.raises(ConfigError) as caught:
+        load(**changes)
+    assert (caught.value.hint or "").startswith(hint)
+
+
+def test_exotic_keys_are_called_so(load: Load) -> None:
+    """A user should know that a key is far from what most people train with."""
+    with pytest.raises(ConfigError, match=r"moe_num_experts: 8 \(an exotic key\) is not supported by neoxlite"):
+        load(moe_num_experts=8)
+
+
+@pytest.mark.parametrize(("window", "supported"), [(126, False), (127, True), (4096, True)])
+def test_window_of_the_whole_sequence(window: int, supported: bool, load: Load) -> None:
+    """A token sees itself and ``window`` tokens before it: 127 of them are all there are in a sequence of 128."""
+    assert (load(sliding_window_width=window, allow_unsupported=True).unsupported == []) == supported
+
+
+def test_text_generation_keys_reach_the_program(load: Load) -> None:
+    """Settings of generation are typed fields with GPT-NeoX's defaults, checked, and no reason for a warning."""
+    cfg = load(temperature=1, top_k=5, maximum_tokens=102, text_gen_type="Interactive")
+    assert (cfg.temperature, cfg.top_k, cfg.top_p, cfg.maximum_tokens) == (1.0, 5, 0.0, 102)
+    assert (cfg.text_gen_type, cfg.num_samples, cfg.prompt_end, cfg.recompute) == ("interactive", 1, "\n", False)
+    assert cfg.warnings == []
+    assert load().text_gen_type == "unconditional"
+    with pytest.raises(ConfigError, match=r"top_p is 1\.5; it must be from 0 to 1"):
+        load(top_p=1.5)
+
+
+def test_slips_are_pointed_out(load: Load) -> None:
+    """Hugging Face's width where GPT-NeoX wants three times as much, and a placeholder left in a path."""
+    cfg = load(activation="swiglu", intermediate_size=172, save="/groups/<user-name>/x", checkpoint_factor=1)
+    assert [text.partition(": ")[2] for text in cfg.warnings] == [
+        "save holds the placeholder <user-name>: put your own in its place",
+        "intermediate_size 172 gives swiglu a width of 57: GPT-NeoX takes a third; for the width 172 write 516",
+    ]
+    assert load(activation="swiglu", intermediate_size=516).warnings == []
+    assert load(activation="gelu", intermediate_size=172).warnings == []
+
+
+def test_differences_from_gpt_neox_are_notes(load: Load) -> None:
+    """What is done otherwise on purpose is said where it matters, and only there."""
+    assert load(gradient_clipping=0.5).notes == []
+    notes = load(
+        pipe_parallel_size=1,
+        gradient_accumulation_steps=4,
+        gpt_j_residual=True,
+        gpt_j_tied=True,
+        use_bias_in_mlp=False,
+    ).notes
+    assert [note.split()[0] for note in notes] == ["gradient_clipping", "the", "attention", "a"]
 
 
 @pytest.mark.parametrize(
