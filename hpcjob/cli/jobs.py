@@ -48,26 +48,33 @@ def load_index() -> Index:
     return index
 
 
-def as_dict(record: Record, status: Status) -> dict[str, Any]:
-    """Return a job as JSON shows it; ``exit_code`` is null while there is none."""
-    from hpcjob.tracking.exit_record import meaning
-
-    code = status.exit_code
+def describe(record: Record) -> dict[str, Any]:
+    """Return what is known of a job without asking, as JSON shows it."""
     return {
         "id": record.id,
         "name": record.name,
         "profile": record.profile,
         "scheduler": record.scheduler,
         "server": record.server,
+        "submitted": record.submitted,
+        "nodes": record.nodes,
+        "jobdir": record.directory,
+        "log": record.log,
+    }
+
+
+def as_dict(record: Record, status: Status) -> dict[str, Any]:
+    """Return a job and its status as JSON shows them; ``exit_code`` is null while there is none."""
+    from hpcjob.tracking.exit_record import meaning
+
+    code = status.exit_code
+    return {
+        **describe(record),
         "state": status.state.value,
         "exit_code": code,
         "meaning": None if code is None else meaning(code),
         "reason": status.reason,
         "source": status.source,
-        "submitted": record.submitted,
-        "nodes": record.nodes,
-        "jobdir": str(record.jobdir),
-        "log": record.log,
     }
 
 

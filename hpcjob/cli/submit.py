@@ -69,13 +69,12 @@ def _print_dry(prepared: Prepared, as_json: bool) -> None:
 
 
 def print_job(record: Record, as_json: bool) -> None:
+    """Print a new job and the lines to type next, or the job as one JSON object."""
+    from hpcjob.cli.jobs import describe, printable
+
     if as_json:
-        import msgspec
-
-        print(msgspec.json.encode(record).decode())
+        print(json.dumps(describe(record), ensure_ascii=False))
         return
-    from hpcjob.cli.jobs import printable
-
     print(f"job {record.id}  {printable(record.name)} on {record.profile}")
     print(f"  folder  {printable(record.directory)}")
     print(f"  log     hpcjob tail {record.id} -f")
@@ -87,7 +86,7 @@ def follow_to_end(record: Record) -> int:
 
     Ctrl-C leaves the job alone and says how to go on; the code is then 130.
     """
-    from hpcjob.cli.jobs import printable
+    from hpcjob.cli.jobs import note_of, printable
     from hpcjob.logs.follow import follow
     from hpcjob.logs.sources import JobFiles
     from hpcjob.tracking.records import read_index
@@ -103,6 +102,7 @@ def follow_to_end(record: Record) -> int:
         print(f"  hpcjob tail {record.id} -f\n  hpcjob cancel {record.id}", file=sys.stderr)
         return 130
     told = "" if status.exit_code is None else f", exit code {status.exit_code}"
-    why = f" ({printable(status.reason)})" if status.reason else ""
+    note = note_of(status)
+    why = f" ({printable(note)})" if note else ""
     print(f"hpcjob: job {record.id} {status.state}{told}{why}", file=sys.stderr)
     return status.job_code

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from hpcjob.cli.jobs import complete_recorded
+
+if TYPE_CHECKING:
+    from hpcjob.tracking.records import Record
+    from hpcjob.tracking.status import Status
 
 
 @click.command()
@@ -34,7 +39,11 @@ def wait(jobs: tuple[str, ...], timeout: str | None, as_json: bool) -> int:
     records = chosen(jobs, index) if jobs else [record for record in index.records if not index.ended(record)]
     code = 0
     left = list(records)
-    for record, status in wait_for(records, index, timeout_s=timeout_s):
+
+    def tell(record: Record, status: Status) -> None:
+        print(f"hpcjob: {record.id} is {status.state} ({status.reason}); still waiting", file=sys.stderr)
+
+    for record, status in wait_for(records, index, timeout_s=timeout_s, tell=tell):
         left.remove(record)
         code = max(code, status.job_code)
         if as_json:

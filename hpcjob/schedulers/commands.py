@@ -43,8 +43,10 @@ class Finished:
 
     @property
     def said(self) -> str:
-        """What it printed, errors first, in one line of bounded length."""
-        lines = [line.strip() for line in (self.stderr.strip() or self.stdout.strip()).splitlines() if line.strip()]
+        """What it printed, errors first, in one line of bounded length, without its own name before each part."""
+        own = re.compile(rf"{re.escape(Path(self.argv[0]).name)}: (?:(?:error|fatal): )?")
+        printed = (self.stderr.strip() or self.stdout.strip()).splitlines()
+        lines = [own.sub("", line.strip(), count=1) for line in printed if line.strip()]
         text = "; ".join(dict.fromkeys(lines)) or f"exit code {self.code} and not a word"
         return text if len(text) <= 600 else f"{text[:300]} ... {text[-290:]}"
 

@@ -215,7 +215,8 @@ def _livelier(known: Report | None, told: Report) -> Report:
 
 
 def _reason(text: str) -> str | None:
-    return None if text.strip() in ("", "None") else text.strip()
+    """Return squeue's reason, unless it repeats the state or the exit code."""
+    return None if text.strip() in ("", "None", "NonZeroExitCode", "TimeLimit") else text.strip()
 
 
 def _exit_code(state: State, text: str) -> int | None:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, cast
 
@@ -66,9 +66,17 @@ def _watched(record: Record) -> tuple[TrackedJob, Index]:
 
 
 def wait_for(
-    records: Sequence[Record], index: Index, *, timeout_s: float | None = None
+    records: Sequence[Record],
+    index: Index,
+    *,
+    timeout_s: float | None = None,
+    tell: Callable[[Record, Status], None] = lambda record, status: None,
 ) -> Iterator[tuple[Record, Status]]:
-    """Yield each record as it ends, with its status; stop when all have, or after ``timeout_s``."""
+    """Yield each record as it ends, with its status; stop when all have, or after ``timeout_s``.
+
+    Args:
+        tell: is told when a job becomes UNKNOWN, which may last.
+    """
     deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
     statuses = {record: _seen_to_end(record, index) for record in records}
     yield from ((record, status) for record, status in statuses.items() if status is not None)
@@ -78,6 +86,7 @@ def wait_for(
         for job, record in zip(track(group), group, strict=True)
     }
     pause_s = _SHORTEST_PAUSE_S
+    last: dict[Record, State] = {}
     while jobs:
         for record, job in list(jobs.items()):
             ended = job.done()
@@ -85,6 +94,9 @@ def wait_for(
             if ended:
                 del jobs[record]
                 yield record, status
+            elif status.state is State.UNKNOWN and last.get(record) is not State.UNKNOWN:
+                tell(record, status)
+            last[record] = status.state
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             return
@@ -104,8 +116,8 @@ def cancel(record: Record, index: Index) -> str:
         return f"had ended before ({status.state})"
     job = track([record])[0]
     told = job.watcher.scheduler.cancel([job.ref])[record.id]
-    _noted(record, job.status("force"), index)
-    return told
+    now = _noted(record, job.status("force"), index)
+    return told if now.state.ended else f"{told}; {now.state} now"
 
 
 def _seen_to_end(record: Record, index: Index) -> Status | None:

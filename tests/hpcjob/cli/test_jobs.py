@@ -57,7 +57,7 @@ def test_a_day_with_one_job(here: Path, capfd: pytest.CaptureFixture[str]) -> No
     assert main(["submit", job_file(here / "a.yml", "sleep 60"), "-p", "local", "--json"]) == 0
     submitted = json.loads(capfd.readouterr().out)
     (record,) = read_index().records
-    assert (submitted["id"], submitted["directory"]) == (record.id, record.directory)
+    assert (submitted["id"], submitted["jobdir"]) == (record.id, record.directory)
     assert main(["status", "--json"]) == 0
     status = json.loads(capfd.readouterr().out)
     assert (status["id"], status["state"], status["exit_code"]) == (record.id, "RUNNING", None)
@@ -113,7 +113,7 @@ def test_a_refused_submission_is_two_lines(
     monkeypatch.setenv("PATH", with_path(tmp_path / "bin"))
     assert main(["submit", job_file(here / "a.yml", "true"), "-p", "lab", "--set", "profile.paths.not_shared=[]"]) == 1
     err = capfd.readouterr().err.splitlines()
-    assert err[-2] == "hpcjob: sbatch: sbatch: error: Invalid qos specification"
+    assert err[-2] == "hpcjob: sbatch: Invalid qos specification"
     assert "QOS" in err[-1]
     assert [path.name for path in here.iterdir()] == ["a.yml"]
     assert len(calls(tmp_path / "bin", "sbatch")) == 1
@@ -252,6 +252,15 @@ def test_state_folder_not_writable(
     assert "nothing was submitted" in capfd.readouterr().err
     assert not (here / "outputs").exists()
     assert main(["list"]) == 0
+
+
+def test_show_a_job_whose_folder_is_gone(capfd: pytest.CaptureFixture[str]) -> None:
+    """What the index knows is shown; nothing fails."""
+    write_past(1)
+    assert main(["show", "0"]) == 0
+    out = capfd.readouterr().out
+    assert "state        COMPLETED" in out
+    assert "files" not in out
 
 
 def test_attach_from_the_command_line(

@@ -54,6 +54,13 @@ def test_missing_and_forbidden_commands(tmp_path: Path, monkeypatch: pytest.Monk
         commands.run(["no-such-command-here"], timeout_s=1)
 
 
+def test_a_commands_own_name_is_not_repeated() -> None:
+    """The message begins with the command's name already."""
+    told = "sbatch: error: invalid partition specified: nope\nsbatch: error: Batch job submission failed: Invalid\n"
+    said = commands.Finished(("/usr/bin/sbatch",), 1, "", told).said
+    assert said == "invalid partition specified: nope; Batch job submission failed: Invalid"
+
+
 def test_long_words_are_cut() -> None:
     """A stack dump does not fill the terminal."""
-    assert len(commands.Finished((), 1, "", "x" * 100_000).said) < 700
+    assert len(commands.Finished(("sbatch",), 1, "", "x" * 100_000).said) < 700

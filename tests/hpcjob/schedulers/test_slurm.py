@@ -96,7 +96,7 @@ def test_queue_is_read_with_arrays_names_and_reasons() -> None:
     answer = SLURM.parse_queue(QUEUE)
     assert answer.problem is None
     assert answer.reports["1"].state is State.FAILED
-    assert (answer.reports["1"].reason, answer.reports["1"].name) == ("NonZeroExitCode", "日本|y")
+    assert (answer.reports["1"].reason, answer.reports["1"].name) == (None, "日本|y")
     assert [answer.reports[f"2_{index}"].state for index in (1, 2, 3, 7)] == [State.PENDING] * 4
     assert answer.reports["2_4"].state is State.RUNNING
     assert answer.reports["2"].state is State.RUNNING

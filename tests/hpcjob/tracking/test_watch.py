@@ -1,0 +1,132 @@
+"""Many states by few questions, and what is remembered of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hpcjob.states import State
+from hpcjob.tracking.records import Record, append, read_index
+from hpcjob.tracking.watch import ago, refresh, wait_for
+from tests.hpcjob.jobs import calls, fake_command, with_path
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fake Slurm: squeue prints the file ``rows``, or fails while ``down`` exists; accounting is off."""
+    folder = tmp_path / "bin"
+    fake_command(
+        folder,
+        "squeue",
+        f"[[ ! -e {folder}/down ]] || {{ echo 'Unable to contact slurm controller' >&2; exit 1; }}\n"
+        f"echo 'JOBID|STATE|REASON|NAME'; cat {folder}/rows",
+    )
+    fake_command(folder, "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+    (folder / "rows").write_text("")
+    monkeypatch.setenv("PATH", with_path(folder))
+    return folder
+
+
+def job(job_id: str, *, minute: int = 0, server: str = "") -> Record:
+    """Record a job of Slurm and return it."""
+    record = Record(
+        profile="lab",
+        scheduler="slurm",
+        server=server,
+        id=job_id,
+        submitted=f"2026-11-29T12:{minute:02d}:00.000000+00:00",
+        name=f"job{job_id}",
+        directory=str(Path.cwd() / f"{job_id}-{minute}"),
+    )
+    append(record)
+    return record
+
+
+def test_one_question_a_cluster(slurm: Path) -> None:
+    """300 jobs on two clusters: two calls of squeue, however they are mixed."""
+    records = [job(str(number), server="gamma" if number % 3 else "") for number in range(300)]
+    (slurm / "rows").write_text("".join(f"{number}|RUNNING|None|x\n" for number in range(300)))
+    assert {status.state for status in refresh(records, read_index()).values()} == {State.RUNNING}
+    assert sorted(calls(slurm, "squeue")) == sorted(
+        [f"--user={os.getuid()} --states=all {at}--format=%i|%T|%r|%j" for at in ("", "--clusters=gamma ")]
+    )
+
+
+def test_changes_are_noted_once_and_ends_are_final(slurm: Path) -> None:
+    """PENDING, RUNNING twice, FAILED: three notes; then no question any more."""
+    record = job("7")
+    for state in ("PENDING", "RUNNING", "RUNNING", "FAILED"):
+        (slurm / "rows").write_text(f"7|{state}|None|x\n")
+        refresh([record], read_index())
+    asked = len(calls(slurm, "squeue"))
+    assert refresh([record], read_index())[record].source == "index"
+    assert len(calls(slurm, "squeue")) == asked
+    assert [change.state.value for change in read_index().changes[record.key]] == ["PENDING", "RUNNING", "FAILED"]
+
+
+def test_unknown_tells_its_age_and_ends_nothing(slurm: Path) -> None:
+    """Gone from the queue, accounting off: UNKNOWN since when, and why; it is not noted."""
+    record = job("7")
+    status = refresh([record], read_index())[record]
+    assert status.state is State.UNKNOWN
+    assert "not in the queue, no exit record" in str(status.reason)
+    assert "submitted" in str(status.reason)
+    assert record.key not in read_index().changes
+    (slurm / "rows").write_text("7|RUNNING|None|x\n")
+    refresh([record], read_index())
+    (slurm / "down").write_text("")
+    status = refresh([record], read_index())[record]
+    assert "Unable to contact slurm controller" in str(status.reason)
+    assert "last seen RUNNING" in str(status.reason)
+
+
+def test_a_node_failure_may_not_be_the_end(slurm: Path) -> None:
+    """Slurm starts such a job again: it is asked about; once forgotten by Slurm the failure stands."""
+    record = job("7")
+    (slurm / "rows").write_text("7|NODE_FAIL|None|x\n")
+    assert refresh([record], read_index())[record].state is State.NODE_FAIL
+    (slurm / "rows").write_text("")
+    assert refresh([record], read_index())[record].state is State.NODE_FAIL
+    (slurm / "rows").write_text("7|PENDING|BeginTime|x\n")
+    assert refresh([record], read_index())[record].state is State.PENDING
+
+
+def test_an_id_that_came_round_again(slurm: Path) -> None:
+    """Two records of one id are two jobs: the exit record of the old one is not the new one's."""
+    old, new = job("7", minute=1), job("7", minute=2)
+    old.jobdir.mkdir()
+    (old.jobdir / "7_exit.json").write_text('{"code": 0, "time": "2026-11-29T12:01:30+00:00"}')
+    statuses = refresh([old, new], read_index())
+    assert statuses[old].state is State.COMPLETED
+    assert statuses[new].state is State.UNKNOWN
+
+
+def test_a_state_folder_that_cannot_be_written_spoils_no_answer(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The note is lost, the answer is given."""
+    record = job("7")
+    index = read_index()
+    place = Path("file")
+    place.write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(place.absolute()))
+    (slurm / "rows").write_text("7|RUNNING|None|x\n")
+    assert refresh([record], index)[record].state is State.RUNNING
+
+
+def test_waiting_tells_of_the_unknown_once(slurm: Path) -> None:
+    """A wait without an end in sight says so, and gives up at its time limit."""
+    record = job("7")
+    told: list[State] = []
+    ends = list(wait_for([record], read_index(), timeout_s=0.5, tell=lambda _, status: told.append(status.state)))
+    assert not ends
+    assert told == [State.UNKNOWN]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-5, "0s"), (0, "0s"), (59, "59s"), (3600, "1h"), (3661, "1h 1m"), (90_000, "1d 1h"), (86_400, "1d")],
+)
+def test_ages(seconds: float, text: str) -> None:
+    """The two largest units."""
+    assert ago(seconds) == text
