@@ -13,6 +13,7 @@ _COMMANDS = {
     ),
     "train-tokenizer": ("neoxlite.data.commands.train_tokenizer:command", "Train a byte-level BPE tokenizer."),
     "tokenize": ("neoxlite.data.commands.tokenize:command", "Write .bin/.idx token files from text."),
+    "gpt2-vocab": ("neoxlite.data.commands.gpt2_vocab:command", "Write GPT-2's vocabulary and merges."),
     "inspect": ("neoxlite.data.commands.inspect:command", "Show and verify a token dataset."),
     "baselines": ("neoxlite.data.commands.baselines:command", "Losses of unigram and bigram models."),
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from neoxlite.errors import DataError
+
 END_OF_TEXT = "<|endoftext|>"
 PADDING = "<|padding|>"
 
@@ -33,3 +35,20 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids. Bytes that are no UTF-8 become U+FFFD."""
+
+
+def encodable(text: str) -> str:
+    """Return ``text`` with lone surrogates, which JSON may hold and UTF-8 may not, replaced by "?"."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", errors="replace").decode()
+    return text
+
+
+def library_missing(what: str, library: str, extra: str, error: ImportError) -> DataError:
+    """Return the error of a library that cannot be imported, with the extra that brings it."""
+    return DataError(
+        f"{what} needs the library {library}, which cannot be imported ({error})",
+        hint=f"Install it: pip install 'hpcjob[{extra}]'",
+    )

@@ -9,6 +9,7 @@ import pytest
 
 from neoxlite.cli import main
 from neoxlite.data.indexed import IndexedDataset
+from neoxlite.tokenizers import build_tokenizer
 
 
 def test_quickstart_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,9 +63,9 @@ def test_inspect_for_people(golden: Path, capsys: pytest.CaptureFixture[str]) ->
         (["tokenize", "--input", "a.jsonl,", "--output-prefix", "x", "--tokenizer-type", "C"], 2, "has an empty part"),
         (["tokenize", "--output-prefix", "x", "--tokenizer-type", "C"], 2, "Missing option '--input'"),
         (
-            ["tokenize", "--input", "a.jsonl", "--output-prefix", "x", "--tokenizer-type", "SPMTokenizer"],
+            ["tokenize", "--input", "a.jsonl", "--output-prefix", "x", "--tokenizer-type", "SPM"],
             2,
-            "neoxlite: tokenizer_type SPMTokenizer is not supported yet\n          Supported: ",
+            "neoxlite: tokenizer_type SPM is unknown\n          Known: HFTokenizer, ",
         ),
         (
             ["tokenize", "--input", "a.jsonl", "--output-prefix", "x", "--tokenizer-type", "CharLevelTokenizer"],
@@ -129,3 +130,12 @@ def test_output_that_cannot_be_written(
         assert message in told
         assert len(told.splitlines()) == 2 + ("train-tokenizer" in arguments and "tokens only" in told)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "file", "taken_text_document.idx"]
+
+
+def test_gpt2_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """gpt2-vocab writes GPT-NeoX's two files, which are read as the vocabulary of the package."""
+    assert main(["data", "gpt2-vocab", "--output", str(tmp_path / "data")]) == 0
+    files = [tmp_path / "data" / name for name in ("gpt2-vocab.json", "gpt2-merges.txt")]
+    assert capsys.readouterr().out.splitlines() == list(map(str, files))
+    text = "日本語 and\n\ttext<|endoftext|>"
+    assert build_tokenizer("GPT2BPETokenizer", *files).encode(text) == build_tokenizer("GPT2BPETokenizer").encode(text)

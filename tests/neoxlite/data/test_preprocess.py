@@ -28,21 +28,33 @@ def _lines(path: Path, *records: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("run", "tokenizer"), [("hf_eod", "HFTokenizer"), ("char_eod", "CharLevelTokenizer")])
-def test_files_equal_upstreams(run: str, tokenizer: str, golden: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("run", "tokenizer", "vocab_file", "source"),
+    [
+        ("hf_eod", "HFTokenizer", "own_bpe_tokenizer.json", "input.jsonl"),
+        ("gpt2_eod", "GPT2BPETokenizer", None, "input.jsonl"),
+        ("gpt2_eod_two_inputs", "GPT2BPETokenizer", None, "input.jsonl,input2.txt"),
+        ("spm_eod", "SPMTokenizer", "own_spm.model", "input_nonblank.jsonl"),
+        ("char_eod", "CharLevelTokenizer", None, "input.jsonl"),
+    ],
+)
+def test_files_equal_upstreams(
+    run: str, tokenizer: str, vocab_file: str | None, source: str, golden: Path, tmp_path: Path
+) -> None:
     """Upstream's preprocess_data --append-eod on the same input: the same bytes, empty texts left out."""
     folder = golden / "tokenized"
+    inputs = [folder / name for name in source.split(",")]
     done = tokenize_files(
-        [folder / "input.jsonl"],
+        inputs,
         str(tmp_path / run),
-        build_tokenizer(tokenizer, folder / "own_bpe_tokenizer.json"),
+        build_tokenizer(tokenizer, folder / vocab_file if vocab_file else None),
         append_eod=True,
     )
     for suffix in ("bin", "idx"):
         name = f"{run}_text_document.{suffix}"
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
-    assert (done.documents, done.skipped) == (18, 1)
-    assert done.bytes_read == done.bytes_total == (folder / "input.jsonl").stat().st_size
+    assert done.documents - done.skipped == len(IndexedDataset(folder / f"{run}_text_document"))
+    assert done.bytes_read == done.bytes_total == sum(path.stat().st_size for path in inputs)
     assert done.share == 1
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from hypothesis import strategies as st
 
 from neoxlite.errors import DataError
 from neoxlite.tokenizers import Tokenizer, build_tokenizer
+from neoxlite.tokenizers.gpt2_vocabulary import MERGES_FILE, gpt2_ranks, vocabulary_json
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tokenized"
 TOKENIZER_JSON = GOLDEN / "own_bpe_tokenizer.json"
@@ -64,6 +68,154 @@ def test_gpt2_tokenizer(told: dict[str, Any], gpt2_files: tuple[Path, Path]) -> 
         assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+def test_gpt2_vocabulary_is_openais() -> None:
+    """From the merges that come with the package follow OpenAI's encoder.json and r50k_base.tiktoken, byte for byte."""
+    merges = hashlib.sha256(MERGES_FILE.read_bytes()).hexdigest()
+    assert merges == "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
+    encoder = hashlib.sha256(vocabulary_json().encode()).hexdigest()
+    assert encoder == "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
+    ranks = b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in gpt2_ranks().items())
+    recorded = _openai_encoding("r50k_base")
+    assert hashlib.sha256(ranks).hexdigest() == recorded["sha256"]
+
+
+def test_gpt2_built_in(told: dict[str, Any]) -> None:
+    """GPT2BPETokenizer without files is upstream's with OpenAI's files: ids, texts, size and special tokens."""
+    tokenizer = build_tokenizer("GPT2BPETokenizer")
+    _equal_to_upstream(tokenizer, told["texts"], told["tokenizers"]["GPT2BPETokenizer"])
+    decoded = [tokenizer.decode(ids) for ids in told["tokenizers"]["GPT2BPETokenizer"]["ids"]]
+    assert decoded == told["tokenizers"]["GPT2BPETokenizer"]["detokenized"]
+
+
+def test_sentence_piece(told: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """SPMTokenizer: upstream's ids, texts, size; a model without <|endoftext|> ends documents as there, and says so."""
+    tokenizer = build_tokenizer("SPMTokenizer", GOLDEN / "own_spm.model")
+    _equal_to_upstream(tokenizer, told["texts"], told["tokenizers"]["SPMTokenizer"])
+    decoded = [tokenizer.decode(ids) for ids in told["tokenizers"]["SPMTokenizer"]["ids"]]
+    assert decoded == told["tokenizers"]["SPMTokenizer"]["detokenized"]
+    assert "documents end with the unknown piece" in caplog.text
+    assert tokenizer.decode([*tokenizer.encode("ab"), 700]) == "ab"
+
+
+@pytest.mark.parametrize("name", ["gpt2", "r50k_base"])
+def test_tiktoken_built_in(name: str, told: dict[str, Any]) -> None:
+    """TiktokenTokenizer has no recorded run of upstream; its GPT-2 gives the ids of GPT2BPETokenizer."""
+    tokenizer = build_tokenizer("TiktokenTokenizer", name)
+    _equal_to_upstream(tokenizer, told["texts"], told["tokenizers"]["GPT2BPETokenizer"])
+    assert tokenizer.decode([*tokenizer.encode("日本語"), 50256, 60000, -1]) == "日本語<|endoftext|>"
+
+
+def _openai_encoding(name: str) -> dict[str, Any]:
+    """Ask the library what it would load for an encoding, without letting it."""
+    import tiktoken_ext.openai_public as public
+
+    told: dict[str, Any] = {}
+
+    def record(url: str, expected_hash: str) -> dict[bytes, int]:
+        told.update(url=url, sha256=expected_hash)
+        return {bytes([byte]): byte for byte in range(256)}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(public, "load_tiktoken_bpe", record)
+        told |= getattr(public, name)()
+    return told
+
+
+@pytest.mark.parametrize("name", ["p50k_base", "p50k_edit", "cl100k_base", "o200k_base", "o200k_harmony"])
+def test_tiktoken_cached(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An encoding that is not in tiktoken's cache, or damaged there, is named with its address; nothing is loaded."""
+    import tiktoken
+
+    def refuse(*args: object) -> None:
+        raise AssertionError("the library is asked for a file that is not there")
+
+    monkeypatch.setattr(tiktoken, "get_encoding", refuse)
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    told = _openai_encoding(name)
+    with pytest.raises(DataError, match=f"{name}: the encoding is not on this machine") as caught:
+        build_tokenizer("TiktokenTokenizer", name)
+    assert told["url"] in str(caught.value.hint)
+    cached = tmp_path / hashlib.sha1(told["url"].encode()).hexdigest()
+    cached.write_bytes(b"IQ== 0\n")
+    with pytest.raises(DataError, match="is damaged"):
+        build_tokenizer("TiktokenTokenizer", name)
+    assert cached.exists()
+    digest = {b"IQ== 0\n": told["sha256"]}
+    monkeypatch.setattr(hashlib, "sha256", lambda data: SimpleNamespace(hexdigest=lambda: digest[data]))
+    with pytest.raises(AssertionError, match="the library is asked"):
+        build_tokenizer("TiktokenTokenizer", name)
+
+
+def test_hf_gpt2_equals_transformers(told: dict[str, Any], tmp_path: Path) -> None:
+    """HFGPT2Tokenizer has no recorded run of upstream; it equals GPT2TokenizerFast with <|padding|> added."""
+    from transformers import GPT2TokenizerFast
+
+    (tmp_path / "vocab.json").write_text(vocabulary_json(), encoding="utf-8")
+    (tmp_path / "merges.txt").write_bytes(MERGES_FILE.read_bytes())
+    reference = GPT2TokenizerFast.from_pretrained(str(tmp_path))
+    reference.add_special_tokens({"pad_token": "<|padding|>"})
+    texts = [*told["texts"], "a<|padding|>b"]
+    saved = tmp_path / "saved"
+    reference.save_pretrained(str(saved))
+    for tokenizer in (
+        build_tokenizer("HFGPT2Tokenizer"),
+        build_tokenizer("HFGPT2Tokenizer", "gpt2"),
+        build_tokenizer("HFGPT2Tokenizer", tmp_path),
+        build_tokenizer("HFGPT2Tokenizer", saved),
+    ):
+        assert tokenizer.encode_batch(texts) == [reference.encode(text) for text in texts]
+        assert (tokenizer.vocab_size, tokenizer.eod, tokenizer.pad) == (50258, 50256, 50257)
+        for text in texts:
+            assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_end_of_text_of_a_folder(tmp_path: Path, gpt2_files: tuple[Path, Path]) -> None:
+    """HFGPT2Tokenizer ends documents with the eos_token of the folder, however it is written down."""
+    for number, (name, token) in enumerate(
+        (("tokenizer_config.json", "the"), ("special_tokens_map.json", {"content": "the"}))
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for path in gpt2_files:
+            (folder / path.name).write_bytes(path.read_bytes())
+        (folder / name).write_text(json.dumps({"eos_token": token}), encoding="utf-8")
+        vocabulary = json.loads(gpt2_files[0].read_text(encoding="utf-8"))
+        assert build_tokenizer("HFGPT2Tokenizer", folder).eod == vocabulary["the"]
+    (folder / name).write_text("{", encoding="utf-8")
+    with pytest.raises(DataError, match=r"special_tokens_map\.json: not JSON"):
+        build_tokenizer("HFGPT2Tokenizer", folder)
+
+
+def test_wrong_kind_names_the_right_one(tmp_path: Path, gpt2_files: tuple[Path, Path]) -> None:
+    """Each kind of file under each wrong tokenizer_type is answered with the type that fits it."""
+    ranks = tmp_path / "o.tiktoken"
+    ranks.write_bytes(b"IQ== 0\nIg== 1\n")
+    vocabulary, merges = gpt2_files
+    fitting = {
+        TOKENIZER_JSON: "tokenizer_type: HFTokenizer",
+        GOLDEN / "own_spm.model": "tokenizer_type: SPMTokenizer",
+        vocabulary: "tokenizer_type: GPT2BPETokenizer",
+        merges: "set it as merge_file",
+        ranks: "tokenizer_type: TiktokenTokenizer",
+        tmp_path: "tokenizer_type: HFGPT2Tokenizer",
+    }
+    wrong = {
+        "HFTokenizer": [GOLDEN / "own_spm.model", vocabulary, merges, ranks, tmp_path],
+        "SPMTokenizer": [TOKENIZER_JSON, vocabulary, merges, ranks],
+        "GPT2BPETokenizer": [TOKENIZER_JSON, GOLDEN / "own_spm.model", merges, ranks, tmp_path],
+        "HFGPT2Tokenizer": [TOKENIZER_JSON, GOLDEN / "own_spm.model", vocabulary, merges, ranks],
+    }
+    for tokenizer_type, files in wrong.items():
+        for path in files:
+            with pytest.raises(DataError, match="it is a") as caught:
+                build_tokenizer(tokenizer_type, path, merges)
+            assert fitting[path] in str(caught.value.hint)
+    (tmp_path / "noise").write_bytes(bytes(range(256)))
+    for tokenizer_type in wrong:
+        with pytest.raises(DataError, match="noise"):
+            build_tokenizer(tokenizer_type, tmp_path / "noise", merges)
+
+
 def test_char_level_tokenizer(told: dict[str, Any]) -> None:
     """CharLevelTokenizer: upstream's ids; decoding keeps what upstream's loses."""
     tokenizer = build_tokenizer("CharLevelTokenizer")
@@ -86,20 +238,20 @@ def test_any_text_survives() -> None:
     check()
 
 
-@pytest.mark.parametrize("arguments", [("CharLevelTokenizer",), ("HFTokenizer", TOKENIZER_JSON)])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("CharLevelTokenizer",),
+        ("HFTokenizer", TOKENIZER_JSON),
+        ("SPMTokenizer", GOLDEN / "own_spm.model"),
+        ("TiktokenTokenizer", "gpt2"),
+    ],
+)
 def test_lone_surrogates(arguments: tuple[Any, ...]) -> None:
     """JSON may hold half a surrogate pair, which UTF-8 cannot: it becomes a question mark, not a crash."""
     tokenizer = build_tokenizer(*arguments)
     assert tokenizer.decode(tokenizer.encode("a\ud83db")) == "a?b"
     assert tokenizer.encode_batch(["a\ud83db"]) == [tokenizer.encode("a?b")]
-
-
-@pytest.mark.parametrize("name", ["SPMTokenizer", "TiktokenTokenizer", "HFGPT2Tokenizer", "spmtokenizer"])
-def test_not_yet(name: str) -> None:
-    """GPT-NeoX's other tokenizers are refused with what there is instead."""
-    with pytest.raises(DataError, match=f"{name} is not supported yet") as caught:
-        build_tokenizer(name, "x.model")
-    assert "HFTokenizer" in str(caught.value.hint)
 
 
 def test_refused_arguments(tmp_path: Path, gpt2_files: tuple[Path, Path]) -> None:
@@ -109,8 +261,15 @@ def test_refused_arguments(tmp_path: Path, gpt2_files: tuple[Path, Path]) -> Non
         (("Word2Vec",), "tokenizer_type Word2Vec is unknown"),
         (("HFTokenizer",), "HFTokenizer needs a vocab_file"),
         (("GPT2BPETokenizer", vocabulary), "GPT2BPETokenizer needs a merge_file"),
+        (("GPT2BPETokenizer", None, merges), "GPT2BPETokenizer needs a vocab_file"),
+        (("SPMTokenizer",), "SPMTokenizer needs a vocab_file"),
+        (("SPMTokenizer", tmp_path / "none"), "none: No such file"),
+        (("TiktokenTokenizer",), "TiktokenTokenizer needs a vocab_file"),
+        (("TiktokenTokenizer", "gpt5"), "vocab_file 'gpt5': not an encoding of tiktoken"),
+        (("HFGPT2Tokenizer", tmp_path / "none"), "none: No such file"),
+        (("HFGPT2Tokenizer", tmp_path), "vocab.json: No such file"),
         (("HFTokenizer", tmp_path / "無い.json"), "無い.json: No such file"),
-        (("HFTokenizer", tmp_path), "Is a directory"),
+        (("HFTokenizer", tmp_path), "it is a folder"),
         (("GPT2BPETokenizer", vocabulary, tmp_path / "none"), "merge_file .*none: No such file"),
         (("HFTokenizer", vocabulary), "no tokenizer"),
         (("GPT2BPETokenizer", merges, merges), r"merges.txt:1: not JSON"),
@@ -151,7 +310,8 @@ def test_library_is_imported_on_use() -> None:
     code = (
         "import sys; import neoxlite.data, neoxlite.cli.data; from neoxlite.tokenizers import build_tokenizer\n"
         "build_tokenizer('CharLevelTokenizer').encode('x')\n"
-        "print([name for name in ('torch', 'tokenizers', 'transformers', 'deepspeed') if name in sys.modules])"
+        "heavy = {'torch', 'tokenizers', 'transformers', 'deepspeed', 'sentencepiece', 'tiktoken', 'gigatoken'}\n"
+        "print(sorted(heavy.intersection(sys.modules)))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"

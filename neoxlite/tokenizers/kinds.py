@@ -1,0 +1,109 @@
+"""What kind of vocabulary a file is, so that a wrong one is answered with the tokenizer_type that fits it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Final
+
+from neoxlite.errors import DataError
+
+_RANK_LINE: Final = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
+_HEAD_BYTES: Final = 4096
+
+# Kind of file -> what it is and how it is used.
+_KINDS: Final = {
+    "tokenizer.json": ("a tokenizer.json of Hugging Face", "set tokenizer_type: HFTokenizer"),
+    "vocab.json": ("a vocab.json of GPT-2's kind", "set tokenizer_type: GPT2BPETokenizer, with merge_file"),
+    "merges.txt": ("a list of merges", "set it as merge_file, with tokenizer_type: GPT2BPETokenizer"),
+    "spm": ("a SentencePiece model", "set tokenizer_type: SPMTokenizer"),
+    "tiktoken": (
+        "a list of tiktoken ranks",
+        "set tokenizer_type: TiktokenTokenizer, with the encoding's name as vocab_file",
+    ),
+    "folder": ("a folder", "set tokenizer_type: HFGPT2Tokenizer, or name a file in it"),
+}
+
+
+def detect_kind(path: Path) -> str | None:
+    """Return the kind of a vocabulary ("tokenizer.json", "spm", ...) from its content; None for no known one.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if path.is_dir():
+        return "folder"
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    if head.lstrip().startswith(b"{"):
+        return _json_kind(path)
+    # A protobuf message of pieces: field 1 and its length, in it field 1 (the text, shorter) again.
+    if len(head) > 4 and head[0] == head[2] == 0x0A and head[3] + 2 <= head[1]:
+        return "spm"
+    if _RANK_LINE.match(head):
+        return "tiktoken"
+    if head.startswith(b"#version") or _is_pairs(head):
+        return "merges.txt"
+    return None
+
+
+def _json_kind(path: Path) -> str | None:
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict):
+        return None
+    if isinstance(content.get("model"), dict):
+        return "tokenizer.json"
+    return "vocab.json" if content and all(type(number) is int for number in content.values()) else None
+
+
+def _is_pairs(head: bytes) -> bool:
+    lines = head.split(b"\n")[:-1]
+    return bool(lines) and all(len(line.split()) == 2 for line in lines)
+
+
+def wrong_kind(
+    tokenizer_type: str, key: str, path: Path, expected: str, problem: str | None = None, *, line: int | None = None
+) -> DataError:
+    """Return the error of a file that is not what a tokenizer needs.
+
+    Args:
+        tokenizer_type: the tokenizer that was asked for.
+        key: configuration key of the file.
+        path: the file.
+        expected: what belongs there.
+        problem: what was wrong while reading it.
+        line: where.
+    """
+    where = f"{key} {path}" if line is None else f"{key} {path}:{line}"
+    hint = f"{tokenizer_type} needs {expected}."
+    try:
+        kind = detect_kind(path)
+    except FileNotFoundError:
+        return DataError(f"{key} {path}: No such file or directory", hint=f"{hint} Set {key}.")
+    except OSError as error:
+        return DataError(f"{key} {path}: {error.strerror}", hint=hint)
+    if kind is not None and kind not in expected:
+        what, use = _KINDS[kind]
+        reason = f"{problem}; it is {what}" if problem else f"it is {what}"
+        return DataError(f"{where}: {reason}", hint=f"{hint} For this file {use}.")
+    return DataError(f"{where}: {problem or f'not {expected}'}", hint=hint)
+
+
+def read_text(path: Path, key: str, tokenizer_type: str) -> str:
+    """Return the text of a vocabulary file. Raises DataError if it is missing or no UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        problem = f"not UTF-8 text ({error.reason} at byte {error.start})"
+        raise wrong_kind(tokenizer_type, key, path, "a text file", problem) from None
+    except IsADirectoryError:
+        raise wrong_kind(tokenizer_type, key, path, "a text file") from None
+    except OSError as error:
+        raise DataError(
+            f"{key} {path}: {error.strerror}",
+            hint=f"Set {key} to the tokenizer's file; `neoxlite data gpt2-vocab` writes GPT-2's.",
+        ) from error
