@@ -269,6 +269,19 @@ def test_attach_with_a_log(fake: FakeBin, here: Path) -> None:
     assert (record.name, record.jobdir, record.log) == ("old", here / "logs", str(here / "logs" / "slurm-4711.out"))
 
 
+def test_attach_where_hpcjob_asks_nobody(here: Path) -> None:
+    """PBS: the user's word is taken; the exit record that the script leaves tells the end."""
+    made = here / "outputs" / "x" / "20261129T120000Z-12345.pbs1"
+    made.mkdir(parents=True)
+    record = attach("12345.pbs1", plan_for("pbs").profile)
+    status = refresh([record], read_index())[record]
+    assert status.state.value == "UNKNOWN"
+    assert "does not query PBS" in str(status.reason)
+    (made / "12345.pbs1_exit.json").write_text('{"code": 85, "time": "2026-11-29T12:00:00+09:00"}')
+    status = refresh([record], read_index())[record]
+    assert (status.state.value, status.exit_code) == ("FAILED", 85)
+
+
 def test_attach_refuses_what_is_no_job(fake: FakeBin) -> None:
     """A bad id, an unknown job, a log that is not there, a scheduler that does not answer."""
     profile = plan_for("slurm").profile
