@@ -1,18 +1,21 @@
-"""Plans, scripts and fake commands for the tests of submitting and tracking."""
+"""Plans, scripts, fake commands and a place of their own for the tests of submitting and tracking."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from hpcjob.job import JobFile
 from hpcjob.plan import Plan, make_plan
 from hpcjob.profile import ClusterProfile
+from hpcjob.schedulers import supervisor
+from hpcjob.schedulers.local import read_local_job
 from hpcjob.tracking.records import Record
 from hpcjob.tracking.submission import prepare, submit
 
@@ -93,3 +96,18 @@ def calls(folder: Path, name: str) -> list[str]:
 def with_path(folder: Path) -> str:
     """Return PATH with ``folder`` first."""
     return f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder, with an index of its own; local jobs started below it are ended after the test."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    yield folder
+    for path in tmp_path.rglob("local.json"):
+        job = read_local_job(path.parent)
+        if job is not None:
+            supervisor.end_processes(job.mark, set(), kill_wait_s=0)
