@@ -129,6 +129,7 @@ def _context(plan: Plan, jobdir: str | None) -> dict[str, Any]:
         "env": _variables(plan.env, "env"),
         "names_of_env": sorted(plan.env),
         "mpirun": _mpirun(plan),
+        "mpirun_failure": f"launcher: there is no {plan.profile.launcher.mpirun} on PATH",
         "network": [{"name": name, "value": value} for name, value in _nccl(plan).items()],
         "nccl_file": plan.gpus_per_node and "NCCL_DEBUG_FILE" not in plan.env,
         "peak_tflops": profile.node.peak_tflops and f"{profile.node.peak_tflops:g}",
@@ -244,6 +245,11 @@ def _nccl(plan: Plan) -> dict[str, str]:
     return {name: value for name, value in variables.items() if name not in plan.env}
 
 
+def is_reserved(name: str) -> bool:
+    """Whether the script, a launcher or bash sets a variable of that name itself."""
+    return _RESERVED.fullmatch(name) is not None
+
+
 def _variables(env: Mapping[str, Any], key: str) -> list[dict[str, str]]:
     """Return variables for the templates.
 
@@ -251,7 +257,7 @@ def _variables(env: Mapping[str, Any], key: str) -> list[dict[str, str]]:
         InputError: the script, a launcher or bash sets the variable itself, or it is a secret.
     """
     for name in env:
-        if _RESERVED.fullmatch(name):
+        if is_reserved(name):
             raise InputError(f"{key}.{name}: is set by the job script itself", hint="give the variable another name")
         if _SECRET.fullmatch(name):
             raise InputError(

@@ -104,7 +104,7 @@ def _only_filtered(value: Any) -> ScriptText | int:
 
 
 def _indented(text: str) -> str:
-    """Return the text of a ``{% filter indented %}`` block two columns to the right; no `ScriptText`, so no value's way."""
+    """Return the text of a ``{% filter indented %}`` block two columns to the right; not a `ScriptText`."""
     return textwrap.indent(text, "  ")
 
 

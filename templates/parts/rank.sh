@@ -28,9 +28,11 @@ fi
 # The log of this rank; rank 0's lines are in the job's log too. tee outlives a signal to show what the rank says of it.
 log=$HPCJOB_JOBDIR/${HPCJOB_JOB_ID}_${RANK}_log.out
 if ((RANK == 0)); then
+  touch "$HPCJOB_JOBDIR/rank0.open" # until the last line is written
   exec > >(
     trap '' TERM INT HUP USR2
-    exec tee -a "$log"
+    tee -a "$log"
+    rm -f "$HPCJOB_JOBDIR/rank0.open"
   ) 2>&1
 else
   exec >>"$log" 2>&1

@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 8b72906c15a3
+# template local.sh.j2 over base.sh.j2 and parts, sha256 26e1d7f90dff
 # submit: bash FILE
 
 set -euo pipefail
@@ -12,7 +12,7 @@ jobdir=$submit_dir/outputs/gpt-2.7B/$(date -u +%Y%m%dT%H%M%SZ)-$job_id
 mkdir -p "${jobdir%/*}" && mkdir -m 700 "$jobdir"
 echo "hpcjob: job $job_id, folder $jobdir"
 exec >>"$jobdir/${job_id}_job.out" 2>&1 # can be read while the job runs, on every scheduler
-rm -f "$jobdir"/{abort,outcome.json,stop} "$jobdir/${job_id}_exit.json" # left by an earlier start of this job
+rm -f "$jobdir"/{abort,outcome.json,rank0.open,stop} "$jobdir/${job_id}_exit.json" # left by an earlier start of this job
 echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '1 nodes, 0 GPUs and 1 ranks a node, 24:00:00; train (torchrun)'
 
 # --- End of the job: leave an exit record and no process ---------------------------------------------------------------
@@ -155,7 +155,7 @@ attend() { # PID: beside a step; asks it to stop in time, and ends it if this sc
 }
 
 run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends the job
-  local code outcome
+  local code outcome tries
   step=$1
   [[ ! -e $jobdir/stop ]] || exit "$(stop_code)"
   rm -f "$jobdir/outcome.json"
@@ -169,6 +169,10 @@ run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends 
     [[ $signalled ]] || break # a trap ended the wait, not the step
   done
   child=''
+  for ((tries = 0; tries < 50; tries++)); do # the last lines of rank 0 may be on their way
+    [[ -e $jobdir/rank0.open ]] || break
+    sleep 0.1
+  done
   [[ ! -e $jobdir/abort ]] || read -r code _ <"$jobdir/abort"
   if [[ $kind == train && -e $jobdir/outcome.json ]]; then # launchers turn every code into 1
     outcome=$(tr -d ' \n' <"$jobdir/outcome.json")

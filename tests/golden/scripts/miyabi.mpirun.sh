@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # Miyabi-G, JCAHPC: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 541ebe4fa7f6
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 558256847a82
 # submit: qsub FILE
 
 set -euo pipefail
@@ -22,7 +22,7 @@ jobdir=$submit_dir/outputs/gpt-2.7B/$(date -u +%Y%m%dT%H%M%SZ)-$job_id
 mkdir -p "${jobdir%/*}" && mkdir -m 700 "$jobdir"
 echo "hpcjob: job $job_id, folder $jobdir"
 exec >>"$jobdir/${job_id}_job.out" 2>&1 # can be read while the job runs, on every scheduler
-rm -f "$jobdir"/{abort,outcome.json,stop} "$jobdir/${job_id}_exit.json" # left by an earlier start of this job
+rm -f "$jobdir"/{abort,outcome.json,rank0.open,stop} "$jobdir/${job_id}_exit.json" # left by an earlier start of this job
 echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '2 nodes, 1 GPUs and 1 ranks a node, 01:00:00; train (mpirun)'
 
 # --- End of the job: leave an exit record and no process ---------------------------------------------------------------
@@ -133,8 +133,8 @@ for host in "${names[@]}"; do # a host may be named once for each slot
 done >"$jobdir/hostfile"
 echo "hpcjob: nodes $hosts"
 ((${#seen[@]} == 2)) || fail "nodes: asked were 2, given are ${#seen[@]} ($hosts)"
-mpirun=mpirun
-mpirun=$(command -v "$mpirun") || fail "launcher: there is no $mpirun on PATH" # its full path tells the other nodes where it is
+# Its full path tells the other nodes where Open MPI is.
+mpirun=$(command -v mpirun) || fail 'launcher: there is no mpirun on PATH'
 if [[ $(id -u) == 0 ]]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 
 check_gpus() { # on every node, before its ranks start
@@ -163,16 +163,13 @@ END_OF_CHECK
 export NCCL_SOCKET_IFNAME=ibP2s2
 export NCCL_DEBUG=INFO
 export NCCL_DEBUG_SUBSYS=INIT,NET,ENV
-export GLOO_SOCKET_IFNAME=ibP2s2
 export NCCL_DEBUG_FILE=${jobdir//%/%%}/nccl.%h.%p.log
 export HPCJOB_JOB_ID=$job_id HPCJOB_JOBDIR=$jobdir HPCJOB_SUBMIT_DIR=$submit_dir
 export NEOXLITE_STOP_FILE=$jobdir/stop NEOXLITE_OUTCOME_FILE=$jobdir/outcome.json
 export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl
 export NEOXLITE_PEAK_TFLOPS=989
 
-read -r _ _ _ address _ < <(ip -4 -o addr show dev ibP2s2) || address=''
-[[ $address ]] || fail "network_interface: $(uname -n) has no address there"
-export MASTER_ADDR=${address%/*}
+export MASTER_ADDR=${hosts%%,*}
 digits=000000000${job_id//[!0-9]/} # a port of this job's own, that nothing listens on
 export MASTER_PORT=$((20000 + 10#${digits: -9} % 20000))
 while (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done
@@ -216,7 +213,7 @@ attend() { # PID: beside a step; asks it to stop in time, and ends it if this sc
 }
 
 run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends the job
-  local code outcome
+  local code outcome tries
   step=$1
   [[ ! -e $jobdir/stop ]] || exit "$(stop_code)"
   rm -f "$jobdir/outcome.json"
@@ -230,6 +227,10 @@ run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends 
     [[ $signalled ]] || break # a trap ended the wait, not the step
   done
   child=''
+  for ((tries = 0; tries < 50; tries++)); do # the last lines of rank 0 may be on their way
+    [[ -e $jobdir/rank0.open ]] || break
+    sleep 0.1
+  done
   [[ ! -e $jobdir/abort ]] || read -r code _ <"$jobdir/abort"
   if [[ $kind == train && -e $jobdir/outcome.json ]]; then # launchers turn every code into 1
     outcome=$(tr -d ' \n' <"$jobdir/outcome.json")
@@ -263,6 +264,5 @@ argv=(
 )
 describe_step 1
 run_step '"train"' \
-  "$mpirun" -np 2 --hostfile "$jobdir/hostfile" --map-by ppr:1:node:OVERSUBSCRIBE --mca oob_tcp_if_include ibP2s2 \
-  --mca btl_tcp_if_include ibP2s2 --bind-to none \
+  "$mpirun" -np 2 --hostfile "$jobdir/hostfile" --map-by ppr:1:node:OVERSUBSCRIBE --bind-to none \
   bash "$jobdir/rank.sh" "$jobdir/step1.sh"

@@ -1,4 +1,4 @@
-"""Golden scripts: ``python -m tests.hpcjob.render.golden`` writes them anew; look at the difference before committing."""
+"""Golden scripts: ``python -m tests.hpcjob.render.golden`` writes them; look at the difference."""
 
 from __future__ import annotations
 

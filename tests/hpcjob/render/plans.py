@@ -35,7 +35,7 @@ def merged(struct: Any, changes: dict[str, Any]) -> Any:
 
 
 def plan(
-    where: str | ClusterProfile, *, account: str | None = "gex12345", python: str = INTERPRETER, **job: Any
+    where: str | ClusterProfile, *, account: str | None = "gex12345", interpreter: str = INTERPRETER, **job: Any
 ) -> Plan:
     """Return the plan of a job on a profile; by default a training run on two nodes (one on this machine)."""
     cluster = profile(where) if isinstance(where, str) else where
@@ -44,7 +44,7 @@ def plan(
         keys["train"] = {"configs": ["2-7B.yml", "local_setup.yml"], "set": {"train_iters": 100}}
     chosen = msgspec.convert(keys, JobFile)
     return make_plan(
-        chosen, cluster, name="gpt-2.7B", interpreter=python, account=account if cluster.name != "local" else None
+        chosen, cluster, name="gpt-2.7B", interpreter=interpreter, account=account if cluster.name != "local" else None
     )
 
 

@@ -1,4 +1,4 @@
-"""What each cluster's documentation asks of a script, as the sources of the profiles say it; written before the templates.
+"""What each cluster's documentation asks of a script, as the sources of the profiles say it.
 
 Sources: docs.abci.ai (v3 and 2.0), qsub(1B) of OpenPBS, submit(1) of Grid Engine, sbatch(1), public job scripts of
 Wisteria, TSUBAME 4.0 and Miyabi-G as named in ``cluster_profiles``.
@@ -78,7 +78,7 @@ def test_tsubame_counts_whole_nodes_and_gives_h_rt() -> None:
 
 
 def test_wisteria_gives_group_nodes_and_elapse() -> None:
-    """The group is mandatory there and stands in the script; the name of the output differs by version, so it is given."""
+    """The group is mandatory and stands in the script; the default name of the output differs by version."""
     lines = directives(render(plan("wisteria")))
     assert "#PJM -g gex12345" in lines
     assert "#PJM -L rscgrp=regular-a" in lines
@@ -112,7 +112,7 @@ def test_lab_asks_slurm_for_nodes_tasks_and_gpus_and_for_a_signal() -> None:
 
 
 def test_srun_takes_cpus_per_task_again() -> None:
-    """Since Slurm 22.05 srun ignores what sbatch was given; an agent for a whole node gets the CPUs of all its ranks."""
+    """Since Slurm 22.05 srun ignores what sbatch was given; a node's agent gets the CPUs of all its ranks."""
     assert "--cpus-per-task=8" in render(plan("lab", launcher="srun", cpus_per_gpu=8)).split("run_step '")[-1]
     assert "--cpus-per-task=64" in render(plan("lab", launcher="torchrun", cpus_per_gpu=8))
 

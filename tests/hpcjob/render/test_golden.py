@@ -24,7 +24,7 @@ def test_every_profile_is_there_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_script_is_the_golden_one(name: str) -> None:
-    """A change of a script is seen before it is committed (``python -m tests.hpcjob.render.golden`` writes them anew)."""
+    """A change of a script is seen before it is committed (``python -m tests.hpcjob.render.golden`` writes them)."""
     assert golden.text(name, CASES[name]) == (GOLDEN / f"{name}.sh").read_text(encoding="utf-8")
 
 
