@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import gc
 import io
 import logging
 import os
@@ -51,6 +52,8 @@ def prepare(device: torch.device) -> None:
         from deepspeed.utils import logger
 
         _import_muon_uncompiled()
+    # What is imported stays: DeepSpeed collects garbage several times while it sets up, over all of torch's objects.
+    gc.freeze()
     logger.setLevel(logging.ERROR)
     # DeepSpeed 0.19 calls functions that torch is renaming; nothing a user of ours could change.
     warnings.filterwarnings("ignore", message=r"`torch\.distributed\..*` is deprecated", category=FutureWarning)

@@ -12,17 +12,18 @@ import torch
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "training"
 DATA = json.loads((GOLDEN / "training.json").read_text())
-NAMES = sorted(DATA["runs"])
+# Left out: runs that differ from another only by a clipping that upstream did not apply.
+NAMES = sorted(set(DATA["runs"]) - {"tied_clip_1.0", "tied_clip_0", "clip_loose"})
 
 
-def run_of(ranks: Any, jobs: dict[str, tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
-    """Train each of ``jobs`` ({name: (configuration, golden run)}) for its 20 iterations in one process."""
+def run_of(ranks: Any, cfg: Any, golden: dict[str, Any]) -> dict[str, Any]:
+    """Train 20 iterations from the golden weights on the golden rows."""
     from neoxlite.parallel.distributed import join_world, leave_world
 
     join_world(ranks, torch.device("cpu"))
-    results = {name: _train(cfg, golden) for name, (cfg, golden) in jobs.items()}
+    result = _train(cfg, golden)
     leave_world()
-    return results
+    return result
 
 
 def _train(cfg: Any, golden: dict[str, Any]) -> dict[str, Any]:
@@ -58,27 +59,6 @@ def _train(cfg: Any, golden: dict[str, Any]) -> dict[str, Any]:
     return {"loss": losses, "lr": lrs, "grad_norm": norms, "final": final}
 
 
-@pytest.fixture(scope="module")
-def trained(world: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Train all golden runs without ZeRO, and some of them with stage 1, in one forked process."""
-    from neoxlite.config import load_config
-
-    jobs = {}
-    for name in NAMES:
-        for stage in (0, 1) if name in ("main", "tied_clip_1.5", "pp0_gas4_clip0.5") else (0,):
-            golden = DATA["runs"][name]
-            keys = {
-                **golden["config"],
-                # What was in force: upstream does not hand a gradient_clipping of 1.0 on to its engine.
-                "gradient_clipping": golden["deepspeed_gradient_clipping"],
-                "zero_optimization": {"stage": stage},
-            }
-            path = tmp_path_factory.mktemp("golden") / "run.yml"
-            path.write_text(json.dumps(keys))
-            jobs[f"{name}/{stage}"] = (load_config(path, world_size=1, allow_unsupported=True), golden)
-    return world.run(1, run_of, jobs)[0]
-
-
 def expected_norms(golden: dict[str, Any]) -> np.ndarray:
     """Return the norms of the mean gradient; the pipeline engine of that commit sums over the micro-batches."""
     norms = np.array(golden["grad_norm"])
@@ -87,22 +67,35 @@ def expected_norms(golden: dict[str, Any]) -> np.ndarray:
     return norms
 
 
-@pytest.mark.parametrize("name", [*(f"{name}/0" for name in NAMES), "main/1", "tied_clip_1.5/1", "pp0_gas4_clip0.5/1"])
-def test_twenty_iterations_follow_gpt_neox(name: str, trained: dict[str, Any]) -> None:
+def check_final_weights(final: dict[str, np.ndarray], golden: dict[str, Any]) -> None:
+    """Compare with the recorded weights; key biases have no true gradient where nothing rotates and are left out."""
+    expected = np.load(GOLDEN / golden["final_weights"])
+    for parameter, value in final.items():
+        if parameter.endswith("query_key_value.bias"):
+            continue
+        key = parameter if parameter in expected.files else golden["weights"][parameter]
+        np.testing.assert_allclose(value, expected[key], atol=2e-6, rtol=0, err_msg=parameter)
+
+
+@pytest.mark.parametrize(
+    ("name", "stage"), [*((name, 0) for name in NAMES), ("main", 1), ("tied_clip_1.5", 1), ("pp0_gas4_clip0.5", 1)]
+)
+def test_twenty_iterations_follow_gpt_neox(name: str, stage: int, world: Any, tmp_path: Path) -> None:
     """Loss, learning rate and global gradient norm of every iteration, for every option and both stages."""
-    golden, got = DATA["runs"][name.split("/")[0]], trained[name]
+    from neoxlite.config import load_config
+
+    golden = DATA["runs"][name]
+    keys = {
+        **golden["config"],
+        # What was in force: upstream does not hand a gradient_clipping of 1.0 on to its engine.
+        "gradient_clipping": golden["deepspeed_gradient_clipping"],
+        "zero_optimization": {"stage": stage},
+    }
+    path = tmp_path / "run.yml"
+    path.write_text(json.dumps(keys))
+    got = world.run(1, run_of, load_config(path, world_size=1, allow_unsupported=True), golden)[0]
     np.testing.assert_allclose(got["loss"], golden["loss"], atol=2e-5, rtol=0)
     np.testing.assert_allclose(got["lr"], golden["lr_used"], rtol=1e-12)
     np.testing.assert_allclose(got["grad_norm"], expected_norms(golden), rtol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["main/0", "main/1"])
-def test_final_weights_are_gpt_neox_s(name: str, trained: dict[str, Any]) -> None:
-    """After 20 steps each weight is within 2e-6, but for key biases: zero true gradient where nothing rotates."""
-    final = np.load(GOLDEN / "final_main.npz")
-    keys = DATA["runs"]["main"]["weights"]
-    for parameter, value in trained[name]["final"].items():
-        if parameter.endswith("query_key_value.bias"):
-            continue
-        key = parameter if parameter in final.files else keys[parameter]
-        np.testing.assert_allclose(value, final[key], atol=2e-6, rtol=0, err_msg=parameter)
+    if name == "main":
+        check_final_weights(got["final"], golden)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_worlds import signal_to, stop_file, train_rank
 
 from neoxlite.checkpoint.folder import Manifest, find, saved_iterations
 
@@ -25,7 +26,7 @@ def checkpoints(folder: Path) -> dict[str, Any]:
     ("reason", "outcome", "code"), [("walltime", "saved_for_walltime", 85), ("please", "stopped", 86)]
 )
 def test_a_stop_file_saves_and_ends_all_ranks(
-    reason: str, outcome: str, code: int, train: Train, stop_file: Any, tmp_path: Path
+    reason: str, outcome: str, code: int, train: Train, tmp_path: Path
 ) -> None:
     """Both ranks end after the iteration in which the file was agreed on; outcome.json and exit code say why."""
     run = train(2, **checkpoints(tmp_path / "ck"), at={3: stop_file(reason)})
@@ -36,14 +37,14 @@ def test_a_stop_file_saves_and_ends_all_ranks(
     assert find(tmp_path / "ck") == folder
 
 
-def test_a_stop_without_save_says_that_nothing_was_saved(train: Train, stop_file: Any) -> None:
+def test_a_stop_without_save_says_that_nothing_was_saved(train: Train) -> None:
     """The run ends all the same, and its outcome does not claim a checkpoint."""
     end = train(1, at={1: stop_file("walltime")}).outcomes[0]
     assert (end.iteration, end.checkpoint, end.message) == (2, None, "nothing was saved: save is not set")
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_sigterm_to_any_rank_stops_all(rank: int, train: Train, signal_to: Any, tmp_path: Path) -> None:
+def test_sigterm_to_any_rank_stops_all(rank: int, train: Train, tmp_path: Path) -> None:
     """SIGTERM to one rank makes both save at the same iteration and end as stopped on request."""
     run = train(2, **checkpoints(tmp_path / "ck"), at={3: signal_to(rank, signal.SIGTERM)})
     assert [(end.outcome, end.iteration, end.exit_code) for end in run.outcomes] == [("stopped", 4, 86)] * 2
@@ -65,19 +66,14 @@ def test_a_completed_run_says_so(train: Train, tmp_path: Path) -> None:
 
 def _train_two(world: Any, text_data: str, config_of: Any, tmp_path: Path, events: Any, **changes: Any) -> Any:
     """Start two ranks and return (children, files) without waiting."""
-    import sys
-
     from neoxlite.training.environment import RunFiles
 
     files = RunFiles(tmp_path / "stop", tmp_path / "outcome.json", tmp_path / "metrics.jsonl")
     cfg = config_of(2, data_path=text_data, **changes)
-    train_rank = sys.modules[type(world).__module__].train_rank
     return world.start(2, train_rank, cfg, files, events), files
 
 
-def test_the_death_of_a_rank_ends_the_other(
-    world: Any, text_data: str, config_of: Any, signal_to: Any, tmp_path: Path
-) -> None:
+def test_the_death_of_a_rank_ends_the_other(world: Any, text_data: str, config_of: Any, tmp_path: Path) -> None:
     """kill -9 of rank 1: rank 0 leaves with one line that says so, and its outcome is failed, not missing."""
     events = {4: signal_to(1, signal.SIGKILL)}
     children, files = _train_two(world, text_data, config_of, tmp_path, events, **checkpoints(tmp_path / "ck"))
@@ -93,7 +89,7 @@ def test_the_death_of_a_rank_ends_the_other(
 
 
 def test_a_rank_that_hangs_is_given_up_after_the_time_out(
-    world: Any, text_data: str, config_of: Any, signal_to: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: Any, text_data: str, config_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stopped rank does not hold the other for ever: NEOXLITE_TIMEOUT_S bounds every wait, in sub-groups too."""
     monkeypatch.setenv("NEOXLITE_TIMEOUT_S", "3")

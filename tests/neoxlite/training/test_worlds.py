@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from forked_worlds import stop_file
 
 Train = Callable[..., Any]
 
@@ -23,7 +24,7 @@ def test_two_ranks_with_zero_1_follow_one(train: Train) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bfloat16"])
-def test_a_stopped_run_goes_on_bit_by_bit(precision: str, train: Train, tmp_path: Path, stop_file: Any) -> None:
+def test_a_stopped_run_goes_on_bit_by_bit(precision: str, train: Train, tmp_path: Path) -> None:
     """Two ZeRO-1 ranks with dropout 0.1 and accumulation 2, stopped in mid-epoch and resumed, lose as unbroken ones."""
     common: dict[str, Any] = {"hidden_dropout": 0.1, "attention_dropout": 0.1, "precision": precision}
     unbroken = train(2, **common)
@@ -37,7 +38,7 @@ def test_a_stopped_run_goes_on_bit_by_bit(precision: str, train: Train, tmp_path
 
 @pytest.mark.parametrize(("before", "after"), [((2, 1), (1, 1)), ((1, 1), (2, 1)), ((2, 1), (1, 0)), ((1, 0), (2, 1))])
 def test_a_checkpoint_goes_on_in_another_layout(
-    before: tuple[int, int], after: tuple[int, int], train: Train, tmp_path: Path, stop_file: Any
+    before: tuple[int, int], after: tuple[int, int], train: Train, tmp_path: Path
 ) -> None:
     """(ranks, ZeRO stage) may change between save and load at one global batch; the curve goes on to 1e-5."""
 
