@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("jobs", nargs=-1, metavar="[JOB]...", shell_complete=complete_recorded)
-@click.option("--timeout", metavar="TIME", help="Give up after this long: 90s, 10m, 1:00:00; the exit code is then 1.")
+@click.option("--timeout", metavar="TIME", help="Give up after this long: 90s, 10m, 1:00:00; the exit code is then 75.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each job as it ends.")
 def wait(jobs: tuple[str, ...], timeout: str | None, as_json: bool) -> int:
     """Wait until jobs have ended (default: all that wait or run); print each as it ends.
@@ -29,6 +29,7 @@ def wait(jobs: tuple[str, ...], timeout: str | None, as_json: bool) -> int:
       hpcjob wait latest && hpcjob submit next.yml
       hpcjob wait 12345 12346 --timeout 2h
     """
+    from hpcjob import exitcodes
     from hpcjob.cli.jobs import chosen, load_index, printable
     from hpcjob.errors import HpcjobError
     from hpcjob.tracking.watch import wait_for
@@ -57,7 +58,8 @@ def wait(jobs: tuple[str, ...], timeout: str | None, as_json: bool) -> int:
             print(f"{record.id}  {printable(record.name)}  {status.state}{told}", flush=True)
     if left:
         names = ", ".join(f"{record.id} ({printable(record.name)})" for record in left)
-        raise HpcjobError(f"not ended after {timeout}: {names}", hint="hpcjob status shows where they are")
+        hint = "hpcjob status shows where they are"
+        raise HpcjobError(f"not ended after {timeout}: {names}", hint=hint, exit_code=exitcodes.NOT_ENDED)
     if not records:
         print("no jobs wait or run", file=sys.stderr)
     return code

@@ -153,7 +153,7 @@ def test_ctrl_c_leaves_the_job(here: Path) -> None:
 def test_wait_gives_up(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """--timeout: code 1, and which job is left; the job goes on."""
     record = submit_local("sleep 60", name="slow")
-    assert main(["wait", "slow", "--timeout", "1s"]) == 1
+    assert main(["wait", "slow", "--timeout", "1s"]) == 75
     assert f"not ended after 1s: {record.id} (slow)" in capfd.readouterr().err
     assert main(["wait", "slow", "--timeout", "soon"]) == 2
 
