@@ -12,7 +12,7 @@ _COMMANDS = {
     "train": ("neoxlite.cli.train:train", "Train from GPT-NeoX YAML files."),
     "evaluate": ("neoxlite.cli.evaluate:evaluate", "Loss of a checkpoint on held-out data."),
     "generate": ("neoxlite.cli.generate:generate", "Continue a text with a checkpoint."),
-    "config": ("neoxlite.cli.config:config", "Show a configuration as resolved: batch, layout, parameters, FLOPs."),
+    "config": ("neoxlite.cli.config:config", "Show and compare configurations; explain keys; JSON Schema for editors."),
 }
 
 
@@ -24,7 +24,7 @@ def cli() -> None:
     \b
     Examples:
       neoxlite train 2-7B.yml local_setup.yml -d configs
-      neoxlite config 2-7B.yml --world-size 16
+      neoxlite config show 2-7B.yml --world-size 16
       neoxlite generate --load checkpoints --prompt "def main("
 
     Any command takes --debug, which shows the traceback of an error.

@@ -1,4 +1,4 @@
-"""``neoxlite config``: what a user sees."""
+"""``neoxlite config show`` and ``diff``: what a user sees."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.neoxlite.config.samples import minimal_text
 
 
 def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = main(["config", *arguments])
+    code = main(["config", "show", *arguments])
     output = capsys.readouterr()
     return code, output.out, output.err
 
 
 def test_table(capsys: pytest.CaptureFixture[str]) -> None:
     """The 2.7B run of 4 copies in 2 stages: every line a person checks before submitting, in one aligned column."""
-    code, out, err = _run(capsys, "2-7B", "runs/2.7B-1node-dp4-pp2", "--world-size", "8")
+    code, out, err = _run(capsys, "2-7B", "runs/2.7B-1node-dp4-pp2", "--world-size", "8", "--keys", "none")
     assert (code, err) == (0, "")
     lines = dict(line.split(None, 1) for line in out.splitlines())
     assert lines["layout"] == "8 GPUs = pipeline 2 x data 4 x tensor 1"
@@ -51,10 +51,12 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_raised_stage_and_warnings(capsys: pytest.CaptureFixture[str]) -> None:
     """A raised ZeRO stage is seen where the stage stands, with the reason among the warnings."""
-    _, out, _ = _run(capsys, "125M", "--set", "zero_optimization.stage=0", "--set", "wall_clock_breakdown=true")
+    changes = ("--set", "zero_optimization.stage=0", "--set", "wall_clock_breakdown=true")
+    _, out, _ = _run(capsys, "125M", *changes, "--keys", "none")
     assert "\nZeRO        stage 1 (--set), raised from 0\n" in out
     assert "\nwarning     ZeRO stage 0 is raised to 1: in bfloat16" in out
     assert "\nwarning     without effect in neoxlite: wall_clock_breakdown\n" in out
+    assert "\nnote        gradient_clipping 1.0 clips here" in out
 
 
 def test_unsupported_is_shown_not_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,14 +69,58 @@ def test_unsupported_is_shown_not_refused(capsys: pytest.CaptureFixture[str]) ->
     assert "FLOPs" not in out
 
 
-def test_keys(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """``--keys`` lists each key with its place and value; Japanese stays readable."""
+def _origins(out: str) -> dict[str, list[str]]:
+    return {name: rest for name, *rest in (line.split(None, 2) for line in out.split("\n\n")[1].splitlines())}
+
+
+def test_each_key_has_an_origin(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The keys that count in training: from a file and line, --set, default, or derived; Japanese stays readable."""
     (tmp_path / "小.yml").write_text(minimal_text(data_path="データ/コーパス"), encoding="utf-8")
-    _, out, _ = _run(capsys, "小", "-d", str(tmp_path), "--keys", "--set", "seed=7")
-    rows = [line.split(None, 2) for line in out.split("\n\n")[1].splitlines()]
-    assert ["num_layers", "小.yml:1", "4"] in rows
-    assert ["data_path", "小.yml:15", '"データ/コーパス"'] in rows
-    assert ["seed", "--set", "7"] in rows
+    _, out, _ = _run(capsys, "小", "-d", str(tmp_path), "--set", "seed=7", "--world-size", "3")
+    rows = _origins(out)
+    assert rows["num_layers"] == ["小.yml:1", "4"]
+    assert rows["data_path"] == ["小.yml:15", '"データ/コーパス"']
+    assert rows["seed"] == ["--set", "7"]
+    assert rows["weight_decay"] == ["default", "0.1"]
+    assert rows["train_batch_size"] == ["derived", "6"]
+    assert rows["attention_config"] == ["derived", '[[["global"], 4]]']
+    assert rows["zero_stage"] == ["derived", "0"]
+    assert rows["zero_optimization"][0] == "default"
+    assert "wandb_project" not in rows
+
+
+@pytest.mark.parametrize(("which", "some", "count"), [("given", "num_layers", 8), ("all", "wandb_project", 320)])
+def test_which_keys(which: str, some: str, count: int, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Only those that were written, or every key of the table but the text of the files."""
+    (tmp_path / "small.yml").write_text(minimal_text(), encoding="utf-8")
+    _, out, _ = _run(capsys, "small", "-d", str(tmp_path), "--keys", which)
+    rows = _origins(out)
+    assert some in rows
+    assert len(rows) == count
+
+
+def test_diff(capsys: pytest.CaptureFixture[str]) -> None:
+    """Keys with both values and origins, inside blocks too, and the counts that follow; equal keys are left out."""
+    assert main(["config", "diff", "1-3B", "2-7B"]) == 0
+    rows = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()[1:]}
+    assert rows["num_layers"] == ["24", "(1-3B.yml:6)", "32", "(2-7B.yml:6)"]
+    assert rows["optimizer.params.lr"] == ["0.0002", "(1-3B.yml:23)", "0.00016", "(2-7B.yml:23)"]
+    assert rows["parameters"] == ["1414647808", "(derived)", "2775208960", "(derived)"]
+    assert rows["lr"][1] == "(derived)"
+    assert "seq_length" not in rows
+    assert "optimizer.params.betas" not in rows
+
+
+def test_diff_of_several_files_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """Files that belong together are joined by commas; a key that one side has not is null and absent there."""
+    sides = ["2-7B,runs/2.7B-1node-dp8", "2-7B,runs/2.7B-1node-dp4-pp2"]
+    assert main(["config", "diff", *sides, "--world-size", "8", "--json"]) == 0
+    rows = {row["name"]: (row["a"]["value"], row["b"]["value"]) for row in json.loads(capsys.readouterr().out)}
+    assert rows["pipe_parallel_size"] == (0, 2)
+    assert rows["train_batch_size"] == (32, 16)
+    assert rows["is_pipe_parallel"] == (False, True)
+    assert main(["config", "diff", "125M", "125M", "--set", "zero_optimization.stage=0"]) == 0
+    assert capsys.readouterr().out == "no difference\n"
 
 
 @pytest.mark.parametrize(
@@ -83,6 +129,7 @@ def test_keys(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (["125M", "--set", "num_layrs=3"], ["neoxlite: --set: num_layrs is not a GPT-NeoX key", "num_layers"]),
         (["125M", "--world-size", "3", "--set", "pipe_parallel_size=2"], ["3 GPUs cannot be shared out", "use 2 or 4"]),
         (["2-7B", "runs/2.7B-1node-dp8", "--world-size", "4"], ["train_batch_size 32 != micro-batch 4", "steps: 2"]),
+        (["125M", "--set", "z_loss"], ["--set z_loss: not of the form KEY=VALUE", "write --set"]),
         (["nothing-like-it"], ["nothing-like-it.yml: no such configuration file", "125M.yml"]),
     ],
 )
@@ -99,4 +146,10 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     """The help shows commands to copy, each on its own line."""
     code, out, _ = _run(capsys, "--help")
     assert code == 0
-    assert "\n    neoxlite config 2-7B --world-size 16\n" in out
+    assert "\n    neoxlite config show 2-7B --world-size 16\n" in out
+
+
+def test_the_short_form_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """A configuration where a command belongs: what to type."""
+    assert main(["config", "2-7B", "--world-size", "16"]) == 2
+    assert "neoxlite config show 2-7B --world-size 16" in capsys.readouterr().err

@@ -1,0 +1,1 @@
+"""The commands of ``neoxlite config``, one a module."""

@@ -1,0 +1,137 @@
+"""``neoxlite config show``: a configuration as it will be used, before a GPU hour is spent on it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from neoxlite.config import NeoxConfig, Support, key_table, load_config, parse_assignments
+from neoxlite.config.commands.options import GPT2_VOCAB_SIZE, resolving
+from neoxlite.config.summary import describe, resolved, short
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILES...")
+@click.option(
+    "--keys",
+    "which",
+    type=click.Choice(["none", "given", "used", "all"]),
+    default="used",
+    show_default=True,
+    help="Keys to list with value and origin: those in the files and --set, those that count in training too, or all.",
+)
+@resolving
+def show(
+    files: tuple[str, ...],
+    which: str,
+    conf_dir: Path | None,
+    world_size: int | None,
+    assignments: tuple[str, ...],
+    vocab_size: int,
+    as_json: bool,
+) -> None:
+    """Show a configuration as resolved: layout, batch, precision, parameters, FLOPs; then each key with its origin.
+
+    A file name may leave out .yml; a name that is not here is looked for among the files that come with neoxlite. The
+    origin of a value is its file and line, --set, default, or derived from other keys. What neoxlite cannot train is
+    listed, not refused.
+
+    \b
+    Examples:
+      neoxlite config show 2-7B --world-size 16
+      neoxlite config show 2-7B runs/2.7B-1node-dp4-pp2 --world-size 8 --keys given
+      neoxlite config show model.yml local_setup.yml -d configs --set optimizer.params.lr=1e-4
+      neoxlite config show 20B --world-size 96 --vocab-size 50277 --json
+    """
+    overrides = parse_assignments(assignments)
+    cfg = load_config(files, conf_dir, overrides, world_size, allow_unsupported=True)
+    summary = describe(cfg, vocab_size)
+    if as_json:
+        summary["keys"] = {name: item._asdict() for name, item in resolved(cfg).items()}
+        click.echo(json.dumps(summary, indent=2, ensure_ascii=False, default=str))
+        return
+    rows = _summary_rows(cfg, summary)
+    width = max(len(name) for name, _ in rows)
+    for name, text in rows:
+        click.echo(f"{name:<{width}}  {text}")
+    keys = {name: item for name, item in resolved(cfg).items() if _is_listed(name, item.source, which)}
+    if keys:
+        click.echo()
+        name_width = max(len(name) for name in keys)
+        source_width = max(len(item.source) for item in keys.values())
+        for name, item in keys.items():
+            click.echo(f"{name:<{name_width}}  {item.source:<{source_width}}  {short(item.value)}")
+
+
+def _is_listed(name: str, source: str, which: str) -> bool:
+    is_given = source not in ("default", "derived")
+    is_used = is_given or source == "derived" or key_table()[name].support is Support.USED
+    return {"none": False, "given": is_given, "used": is_used, "all": True}[which]
+
+
+def _summary_rows(cfg: NeoxConfig, summary: dict[str, Any]) -> list[tuple[str, str]]:
+    tokens, padded, parameters = (summary[name] for name in ("tokens_per_iteration", "padded_vocab_size", "parameters"))
+    stages = max(1, cfg.pipe_parallel_size)
+    vocab = f"vocabulary {summary['vocab_size']:,} padded to {padded:,}"
+    if summary["vocab_size"] == GPT2_VOCAB_SIZE:
+        vocab += "; GPT-2's, --vocab-size gives another"
+    rows = [
+        ("files", ", ".join(cfg.config_paths)),
+        (
+            "layout",
+            f"{_count(cfg.world_size, 'GPU')} = pipeline {stages} x data {cfg.data_parallel_size} "
+            f"x tensor {cfg.model_parallel_size}",
+        ),
+        *_stages(summary),
+        ("batch", cfg.batch.equation),
+        ("tokens", f"{tokens:,} an iteration, {tokens * cfg.train_iters:,} in {cfg.train_iters:,} iterations"),
+        ("precision", _precision(cfg)),
+        ("ZeRO", _zero(cfg)),
+        (
+            "model",
+            f"{_count(cfg.num_layers, 'layer')}, hidden size {cfg.hidden_size:,}, "
+            f"{_count(cfg.num_attention_heads, 'head')}, MLP width {summary['mlp_width']:,}, "
+            f"sequence length {cfg.seq_length:,}",
+        ),
+        (
+            "parameters",
+            f"{parameters:,} ({vocab})" if parameters else "not counted: parts of the model are unknown here",
+        ),
+    ]
+    if summary["flops_per_iteration"]:
+        rows.append(
+            ("FLOPs", f"{summary['flops_per_iteration']:.4e} an iteration, {summary['flops_per_token']:.4e} a token")
+        )
+    rows += [("note", text) for text in cfg.notes]
+    rows += [("warning", text) for text in cfg.warnings]
+    rows += [("cannot train", text) for text in cfg.unsupported]
+    return rows
+
+
+def _stages(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    bounds = summary["pipeline_partition"]
+    if not bounds or len(bounds) == 2:
+        return []
+    spans = [f"{start}-{end - 1}" for start, end in itertools.pairwise(bounds)]
+    return [("stages", f"layers {', '.join(spans)} of {bounds[-1]}")]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _precision(cfg: NeoxConfig) -> str:
+    dtype = cfg.data_types.get("grad_accum_dtype")
+    recompute = "activations recomputed" if cfg.checkpoint_activations else "activations kept"
+    return ", ".join([cfg.precision, *([f"gradients accumulated in {dtype}"] if dtype else []), recompute])
+
+
+def _zero(cfg: NeoxConfig) -> str:
+    text = f"stage {cfg.zero_stage} ({cfg.source('zero_optimization')})"
+    if cfg.zero_stage_reason:
+        text += f", raised from {cfg.zero_optimization['stage']}"
+    return text
