@@ -71,12 +71,12 @@ def load_weights(folder: Path, module: nn.Module) -> None:
         index, _, local_name = name.partition(".")
         wanted[int(index)][local_name] = parameter
     with torch.no_grad():
-        for index, parameters in wanted.items():
-            path = folder / f"layer_{index:02d}.safetensors"
+        for number, parameters in wanted.items():
+            path = folder / f"layer_{number:02d}.safetensors"
             tensors = _read(path)
             _compare(path, parameters, tensors)
-            for name, parameter in parameters.items():
-                parameter.copy_(tensors[name])
+            for local_name, target in parameters.items():
+                target.copy_(tensors[local_name])
 
 
 def _read(path: Path) -> dict[str, Tensor]:

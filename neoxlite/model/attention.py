@@ -45,7 +45,7 @@ class SelfAttention(nn.Module):
             q, k = self.rotary.rotate(q, k, start)
         if cache is not None:
             k, v = cache.append(self.block, k, v)
-        out = F.scaled_dot_product_attention(
+        attended = F.scaled_dot_product_attention(
             q,
             k,
             v,
@@ -54,7 +54,8 @@ class SelfAttention(nn.Module):
             is_causal=start == 0,
             enable_gqa=self.kv_heads != self.heads,
         )
-        return self.dense(out.transpose(1, 2).reshape(x.shape[0], x.shape[1], -1))
+        out: Tensor = self.dense(attended.transpose(1, 2).reshape(x.shape[0], x.shape[1], -1))
+        return out
 
     def _split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return q (batch, heads, length, head_size), k and v (batch, kv_heads, length, head_size)."""
@@ -64,7 +65,7 @@ class SelfAttention(nn.Module):
             q, k, v = qkv.view(batch, length, self.heads, 3, size).unbind(dim=3)
         else:
             widths = [self.heads * size, self.kv_heads * size, self.kv_heads * size]
-            q, k, v = (part.view(batch, length, -1, size) for part in qkv.split(widths, dim=-1))
+            q, k, v = (part.view(batch, length, -1, size) for part in torch.split(qkv, widths, dim=-1))
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
     @staticmethod

@@ -46,7 +46,7 @@ class GPTModel(nn.Module):
             loss_mask: (batch, length) weights of the tokens in the mean; None counts all alike.
         """
         embedding, *middle, head = self.layers
-        logits = head(self._run(middle, embedding(tokens)))
+        logits: Tensor = head(self._run(middle, embedding(tokens)))
         return logits if labels is None else token_loss(logits, labels, loss_mask)
 
     def generate_step(self, tokens: Tensor, cache: KeyValueCache) -> Tensor:
@@ -56,7 +56,8 @@ class GPTModel(nn.Module):
         for layer in middle:
             x = layer(x, cache) if isinstance(layer, Block) else layer(x)
         cache.advance(tokens.shape[1])
-        return head(x[:, -1:])[:, 0]
+        logits: Tensor = head(x[:, -1:])
+        return logits[:, 0]
 
     def _run(self, layers: Sequence[nn.Module], x: Tensor) -> Tensor:
         """Run ``layers``; with activation checkpointing the blocks in groups whose inside is recomputed backward."""

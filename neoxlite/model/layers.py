@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from neoxlite.errors import ConfigError
 from neoxlite.model.attention import SelfAttention
 from neoxlite.model.cache import KeyValueCache
 from neoxlite.model.mlp import MLP
@@ -38,10 +39,9 @@ class Embedding(nn.Module):
         super().__init__()
         shape = (spec.padded_vocab_size, spec.hidden_size)
         self.word_embeddings = Table(sliced_parameter(shape, 0, topology, "padded vocabulary"))
+        self.position_embeddings: Table | None = None
         if spec.pos_emb == "learned":
             self.position_embeddings = Table(nn.Parameter(torch.empty(spec.max_position_embeddings, spec.hidden_size)))
-        else:
-            self.position_embeddings = None
         self.dropout = spec.hidden_dropout
 
     def forward(self, tokens: Tensor, start: int = 0) -> Tensor:
@@ -73,6 +73,8 @@ class Block(nn.Module):
                 normed = self.post_attention_layernorm(x)
             return x + attended + self._drop(self.mlp(normed))
         x = x + attended
+        # Sequential branches always have a norm of their own.
+        assert self.post_attention_layernorm is not None
         return x + self._drop(self.mlp(self.post_attention_layernorm(x)))
 
     def _drop(self, x: Tensor) -> Tensor:
@@ -96,7 +98,8 @@ class FinalNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, length, hidden) -> (batch, length, hidden)."""
-        return self.norm(x)
+        normed: Tensor = self.norm(x)
+        return normed
 
 
 class Head(nn.Module):
@@ -110,7 +113,8 @@ class Head(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, length, hidden) -> (batch, length, padded vocabulary)."""
-        return self.final_linear(x)
+        logits: Tensor = self.final_linear(x)
+        return logits
 
 
 class TiedHead(nn.Module):
@@ -128,6 +132,10 @@ class TiedHead(nn.Module):
 
 def build_layers(spec: ModelSpec, topology: Topology) -> list[nn.Module]:
     """Return the list: GPT-NeoX's N + 5 entries at GPT-NeoX's indices (megatron/model/gpt2_model.py)."""
+    if topology.tensor_size > 1:
+        raise ConfigError(
+            f"model_parallel_size: {topology.tensor_size} is not supported yet", hint="set model_parallel_size: 1"
+        )
     rotary = Rotary(spec.rotary_size, spec.rotary_emb_base) if spec.pos_emb == "rotary" else None
     embedding = Embedding(spec, topology)
     head = TiedHead(embedding) if spec.tied_head else Head(spec, topology)

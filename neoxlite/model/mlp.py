@@ -51,5 +51,8 @@ class MLP(nn.Module):
         x = self.linear1(x)
         if self.gated:
             value, gate = x.chunk(2, dim=-1)
-            return self.linear2(self.activation(gate) * value)
-        return self.linear2(self.activation(x))
+            x = self.activation(gate) * value
+        else:
+            x = self.activation(x)
+        out: Tensor = self.linear2(x)
+        return out

@@ -20,7 +20,7 @@ class _Copy(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         grad = grad.contiguous()
         dist.all_reduce(grad, group=ctx.group)
         return grad, None
@@ -36,17 +36,23 @@ class _Reduce(torch.autograd.Function):
         return x
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return grad, None
 
 
 def copy_to_tensor_parallel(x: Tensor, topology: Topology) -> Tensor:
     """Give ``x`` to all tensor-parallel ranks; its gradient is the sum of theirs."""
     group = topology.group("tensor")
-    return x if group is None else _Copy.apply(x, group)
+    if group is None:
+        return x
+    copied: Tensor = _Copy.apply(x, group)  # type: ignore[no-untyped-call]
+    return copied
 
 
 def reduce_from_tensor_parallel(x: Tensor, topology: Topology) -> Tensor:
     """Sum ``x`` over the tensor-parallel ranks; each receives the gradient unchanged."""
     group = topology.group("tensor")
-    return x if group is None else _Reduce.apply(x, group)
+    if group is None:
+        return x
+    reduced: Tensor = _Reduce.apply(x, group)  # type: ignore[no-untyped-call]
+    return reduced

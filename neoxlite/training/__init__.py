@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from neoxlite.training.outcome import Outcome
     from neoxlite.training.entry import run
+    from neoxlite.training.outcome import Outcome
 
 __all__ = ["Outcome", "run"]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch.distributed as dist
+
 from neoxlite.errors import ConfigError
 from neoxlite.parallel.distributed import choose_device, join_world, leave_world, lost_peers, prepare
 from neoxlite.parallel.ranks import Ranks, ranks_from_environment
@@ -50,7 +52,10 @@ def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None =
             from neoxlite.training.trainer import Trainer
 
             outcome = Trainer(cfg, topology, device, files, progress).train()
+            if outcome_file is not None:
+                outcome.write(outcome_file)
+            if ranks.world_size > 1:
+                # A launcher ends the other ranks when one leaves with a code that is not 0: not before this is written.
+                dist.barrier()
             leave_world()
-        if outcome_file is not None:
-            outcome.write(outcome_file)
     return outcome

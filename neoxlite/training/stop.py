@@ -27,7 +27,7 @@ class StopSignal:
         self._received = NONE
         self._on_device = torch.zeros((), dtype=torch.int32, device=device)
         self._on_host = torch.zeros((), dtype=torch.int32, pin_memory=device.type == "cuda")
-        self._copied = torch.cuda.Event() if device.type == "cuda" else None
+        self._copied = torch.Event(device) if device.type == "cuda" else None
         self._previous_handler: Any = None
 
     def __enter__(self) -> StopSignal:

@@ -73,7 +73,9 @@ def train(world: World, config_of: Callable[..., Any], text_data: str, tmp_path:
         files = RunFiles(folder / "stop", folder / "outcome.json", folder / "metrics.jsonl")
         cfg = config_of(size, **{"data_path": text_data, **changes})
         outcomes = world.run(size, train_rank, cfg, files, at or {})
-        return Trained(outcomes, [entry for entry in read_metrics(files.metrics) if "event" not in entry], folder)
+        entries = read_metrics(files.metrics)
+        steps = [entry for entry in entries if "event" not in entry]
+        return Trained(outcomes, steps, [entry for entry in entries if "event" in entry], folder)
 
     return run_training
 

@@ -176,6 +176,8 @@ class Trained:
     """One for each rank."""
     metrics: list[Mapping[str, Any]]
     """Entries of metrics.jsonl, one an iteration."""
+    events: list[Mapping[str, Any]]
+    """Entries of metrics.jsonl that are events: validations."""
     folder: Path
     """The job's folder with stop, outcome.json and metrics.jsonl."""
 
