@@ -199,9 +199,9 @@ def _extended(path: Path) -> list[tuple[Path, Document]]:
 
 def _label(path: Path) -> str:
     for kind in (PROFILES, JOBS):
-        ours = resources.shipped(kind)
-        if path.resolve().is_relative_to(ours.resolve()):
-            return f"hpcjob:{kind}/{path.resolve().relative_to(ours.resolve())}"
+        ours = resources.shipped(kind).resolve()
+        if path.resolve().is_relative_to(ours):
+            return f"hpcjob:{kind}/{path.resolve().relative_to(ours)}"
     return str(path)
 
 

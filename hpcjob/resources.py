@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parent
 
 
+@functools.cache
 def shipped(kind: str) -> Path:
     """Return the shipped folder of ``kind``: package data of the wheel, the top-level folder in a checkout."""
     packaged = _PACKAGE / "_data" / kind
@@ -26,11 +28,9 @@ def folders(kind: str) -> Iterator[Path]:
     own = [Path(kind), config_dir() / kind]
     own += [Path(part).expanduser() / kind for part in os.environ.get("HPCJOB_PATH", "").split(os.pathsep) if part]
     last = shipped(kind)
-    for folder in own:
-        if folder.is_dir() and not (last.is_dir() and folder.samefile(last)):
-            yield folder
-    if last.is_dir():
-        yield last
+    found = [folder for folder in own if os.path.isdir(folder)]  # noqa: PTH112 - called often, and a Path is slow
+    yield from (folder for folder in found if not folder.samefile(last))
+    yield last
 
 
 def find(kind: str, name: str) -> tuple[Path | None, Path | None]:

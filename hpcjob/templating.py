@@ -58,7 +58,7 @@ class Loader(jinja2.BaseLoader):
     def own(self) -> dict[str, Path]:
         """Return those of the user's that were used, name -> path."""
         ours = resources.shipped(KIND)
-        return {name: path for name, path in self.used.items() if not path.resolve().is_relative_to(ours.resolve())}
+        return {name: path for name, path in self.used.items() if not path.is_relative_to(ours)}
 
 
 def environment(loader: Loader, scheduler: SchedulerName) -> jinja2.Environment:
