@@ -1,7 +1,6 @@
 """The job file: what to run, and what it asks of a cluster. Flat keys; options of the command line override them."""
 
-from __future__ import annotations
-
+# No `from __future__ import annotations` here: msgspec would have to evaluate each text at every start.
 import re
 from typing import Annotated, Any, Literal
 

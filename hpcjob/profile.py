@@ -1,7 +1,6 @@
 """The cluster profile: where a job runs. Data only; one YAML file per cluster."""
 
-from __future__ import annotations
-
+# No `from __future__ import annotations` here: msgspec would have to evaluate each text at every start.
 from typing import Annotated, Literal
 
 import msgspec
