@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import yaml
@@ -17,7 +17,6 @@ from hpcjob.profile import ClusterProfile
 from hpcjob.units import format_clock, parse_memory_gib, parse_walltime_s
 
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-AgentStarter = Literal["srun", "mpirun", "pdsh", "none"]
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
