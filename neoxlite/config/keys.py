@@ -65,7 +65,7 @@ class Key:
         accepts: the values neoxlite can run, where it is not all of them.
         since: the first release that had it (v1.0, v2.0), else the month it came (2024-09).
         default_v1: the default in v1.0 as JSON, where it was another; else empty.
-        instead: what to do where neoxlite refuses it.
+        instead: what to do where neoxlite refuses it; why it is not needed where neoxlite ignores it.
     """
 
     name: str

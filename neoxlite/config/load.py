@@ -138,10 +138,7 @@ class _Resolver:
         values = self.values
         block = values["optimizer"] if values["optimizer"] is not None else default_block("optimizer")
         check_optimizer(block, self.where)
-        lr = float(block["params"].get("lr", 0.001))
-        if values["lr"] is not None and values["lr"] != lr:
-            self.warnings.append(f"{self.where.prefix('lr')}lr is not used: optimizer.params.lr is {lr:g}")
-        values.update(optimizer=block, lr=lr, optimizer_type=block["type"])
+        values.update(optimizer=block, lr=block["params"].get("lr", 0.001), optimizer_type=block["type"])
 
     def _layout(self) -> Layout:
         values = self.values

@@ -30,7 +30,7 @@ def ignored_keys(values: Mapping[str, Any], entries: Mapping[str, Entry]) -> lis
     table = key_table()
     given = [(table[name], values[name]) for name in entries]
     ignored = [
-        key.name
+        f"{key.name} ({key.instead})" if key.instead else key.name
         for key, value in (*given, *_known_leaves(values))
         if key.support is Support.IGNORED and _is_set(key, value)
     ]

@@ -1,0 +1,102 @@
+"""Ways to look at what a configuration leads to, from cheap to a whole training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neoxlite.config import NeoxConfig
+from neoxlite.config.summary import describe
+
+VOCABULARY = 300
+_TALK = ("files", "warnings", "notes", "unsupported")
+
+
+def facts(cfg: NeoxConfig) -> dict[str, Any]:
+    """Layout, batch, stages, parameters, FLOPs."""
+    return {name: value for name, value in describe(cfg, VOCABULARY).items() if name not in _TALK}
+
+
+def unsupported(cfg: NeoxConfig) -> list[str]:
+    """What neoxlite refuses to train."""
+    return [text.partition(": ")[2] for text in cfg.unsupported]
+
+
+def model(cfg: NeoxConfig) -> tuple[list[float], float]:
+    """Sums of the initial weights and the loss of a batch in training, dropout included."""
+    import torch
+
+    from neoxlite.model.gpt import GPTModel
+    from neoxlite.model.init import initialise
+    from neoxlite.model.spec import ModelSpec
+
+    spec = ModelSpec.from_config(cfg, cfg.padded_vocab_size(VOCABULARY))
+    network = GPTModel(spec)
+    initialise(network, spec, cfg.seed)
+    torch.manual_seed(0)
+    tokens = torch.arange(2 * cfg.seq_length).view(2, -1) % VOCABULARY
+    loss = network.train()(tokens, tokens)
+    return [parameter.double().abs().sum().item() for parameter in network.parameters()], loss.item()
+
+
+def recomputed(cfg: NeoxConfig) -> int:
+    """Groups of blocks that are run again in the backward pass."""
+    from unittest import mock
+
+    import torch.utils.checkpoint
+
+    with mock.patch("torch.utils.checkpoint.checkpoint", wraps=torch.utils.checkpoint.checkpoint) as checkpoint:
+        model(cfg)
+    return checkpoint.call_count
+
+
+def schedule(cfg: NeoxConfig) -> list[float]:
+    """The learning rate of each iteration."""
+    from neoxlite.optim.schedule import Schedule
+
+    rates = Schedule.from_config(cfg)
+    return [rates.lr(step) for step in range(cfg.train_iters)]
+
+
+def optimizer(cfg: NeoxConfig) -> list[dict[str, Any]]:
+    """The settings of each group of parameters."""
+    import torch
+
+    from neoxlite.model.gpt import GPTModel
+    from neoxlite.model.spec import ModelSpec
+    from neoxlite.optim.build import build_optimizer
+
+    network = GPTModel(ModelSpec.from_config(cfg, cfg.padded_vocab_size(VOCABULARY)))
+    groups = build_optimizer(cfg, network, torch.device("cpu")).param_groups
+    return [{name: value for name, value in group.items() if name != "params"} for group in groups]
+
+
+def engine(cfg: NeoxConfig) -> dict[str, Any]:
+    """What DeepSpeed is told."""
+    from neoxlite.training.engine import deepspeed_config
+
+    return deepspeed_config(cfg)
+
+
+def samples(cfg: NeoxConfig) -> dict[str, list[Any]]:
+    """The first samples of each split."""
+    from neoxlite.data import build_datasets
+
+    data = build_datasets(cfg)
+    return {
+        name: [dataset[index].tolist() for index in range(min(8, len(dataset)))] if dataset is not None else []
+        for name, dataset in (("train", data.train), ("valid", data.valid), ("test", data.test))
+    }
+
+
+def tokens(cfg: NeoxConfig) -> list[int]:
+    """The ids of a text."""
+    from neoxlite.tokenizers import build_tokenizer
+
+    return build_tokenizer(cfg.tokenizer_type, cfg.vocab_file, cfg.merge_file).encode("def main(argument):\n    return")
+
+
+def saves(cfg: NeoxConfig) -> set[int]:
+    """The iterations that write a checkpoint."""
+    from neoxlite.training.schedule import save_iterations
+
+    return save_iterations(cfg)
