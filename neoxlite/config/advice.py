@@ -19,11 +19,14 @@ def hardly_meant(values: Mapping[str, Any], entries: Mapping[str, Entry]) -> lis
 
 
 def _placeholders(entries: Mapping[str, Entry]) -> Iterator[str]:
+    found: dict[str, list[str]] = {}
     for name, entry in entries.items():
         for text in entry.value if isinstance(entry.value, list) else [entry.value]:
             match = _PLACEHOLDER.search(text) if isinstance(text, str) and "/" in text else None
             if match:
-                yield f"{entry.where}: {name} holds the placeholder {match[0]}: put your own in its place"
+                found.setdefault(match[0], []).append(name)
+    for placeholder, names in found.items():
+        yield f"{entries[names[0]].where}: put your own in place of {placeholder} in {', '.join(dict.fromkeys(names))}"
 
 
 def _narrow_mlp(values: Mapping[str, Any], entries: Mapping[str, Entry]) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neoxlite.config import ConfigError, NeoxConfig, key_table, load_config
+from neoxlite.config.keys import block_table, old_key_table
 from neoxlite.config.reader import shipped_folder
 from tests.neoxlite.config.samples import minimal_text
 
@@ -67,17 +70,108 @@ def test_any_value_of_any_key(small: Path, key: str, value: Any) -> None:
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("name", ["2-7B.yml", "quickstart.yml"])
-def test_interrupted_writes(name: str, tmp_path: Path) -> None:
-    """A file cut anywhere, as a full disk leaves it: it loads, or is refused by its name; nothing else."""
-    whole = (shipped_folder() / name).read_bytes()
-    path = tmp_path / name
-    for length in range(0, len(whole), 11):
-        path.write_bytes(whole[:length])
-        try:
-            load_config(path)
-        except ConfigError as error:
-            message = error.message
-        else:
-            continue
-        assert name in message or "not given" in message or "neither" in message
+def _sections(text: str) -> list[int]:
+    """Return where each line of ``text`` begins, in bytes: a section, a key or an item begins nowhere else."""
+    return [0, *itertools.accumulate(len(line) for line in text.encode().splitlines(keepends=True))]
+
+
+def _load_damaged(path: Path, data: bytes) -> None:
+    """Load ``data``: a configuration comes out, or a message on one line with the file's name or the missing key."""
+    path.write_bytes(data)
+    try:
+        cfg = load_config(path, allow_unsupported=True)
+        _use(cfg)
+    except ConfigError as error:
+        message = error.message
+    else:
+        return
+    assert "\n" not in message
+    assert message.isprintable()
+    assert path.name in message or _IS_ABOUT_A_WHOLE.search(message), message
+
+
+# What is missing, or wrong between several keys, has no line.
+_IS_ABOUT_A_WHOLE = re.compile(
+    r"not given|neither|is given without|padded_vocab|cannot be counted|pipe_partition_method"
+)
+
+
+@pytest.mark.parametrize("name", ["2-7B.yml", "quickstart.yml", "mistral/7B.yml"])
+def test_cut_at_every_line(name: str, tmp_path: Path) -> None:
+    """A file cut where a line begins, and in the middle of each, as a full disk leaves it."""
+    text = (shipped_folder() / name).read_text(encoding="utf-8")
+    starts = _sections(text)
+    for start, end in itertools.pairwise(starts):
+        for length in (start, (start + end) // 2):
+            _load_damaged(tmp_path / "cut.yml", text.encode()[:length])
+
+
+@pytest.mark.parametrize("name", ["125M.yml", "local_setup.yml"])
+def test_flipped_bits(name: str, tmp_path: Path) -> None:
+    """One bit of every 23rd byte flipped, each time another bit."""
+    _flip(tmp_path, (shipped_folder() / name).read_bytes(), range(0, 100_000, 23))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", sorted(shipped_folder().rglob("*.yml")), ids=lambda path: path.stem)
+def test_every_cut_and_flip(path: Path, tmp_path: Path) -> None:
+    """Every shipped file cut at every byte, and with one bit of every byte flipped; of the smallest, every bit."""
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        _load_damaged(tmp_path / "cut.yml", whole[:length])
+    for bit in range(8) if path.stem in ("quickstart", "local_setup") else [None]:
+        _flip(tmp_path, whole, range(len(whole)), bit)
+
+
+def _flip(folder: Path, whole: bytes, positions: range, bit: int | None = None) -> None:
+    for number, position in enumerate(positions):
+        if position >= len(whole):
+            return
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << (number % 8 if bit is None else bit)
+        _load_damaged(folder / "flipped.yml", bytes(damaged))
+
+
+_YAML_MARKS = "ab:-[]{}#&*!|>'\"%@`,? \n\t0.\u3042"
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(
+    data=st.binary(max_size=60) | st.text(alphabet="ab:-[]{}#&*!|>'\"%@`,? \n\t0.\u3042", max_size=60).map(str.encode)
+)
+def test_any_bytes(small: Path, data: bytes) -> None:
+    """Whatever the bytes of a file: no other exception than one that names it."""
+    _load_damaged(small.with_name("any.yml"), data)
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(key=st.sampled_from(sorted(block_table())), value=_VALUES)
+def test_any_value_inside_a_block(small: Path, key: str, value: Any) -> None:
+    """The same for every known key inside a block."""
+    try:
+        _use(load_config(small, overrides={key: value}, world_size=2, allow_unsupported=True))
+    except ConfigError as error:
+        message = error.message
+    else:
+        return
+    assert "\n" not in message
+
+
+@pytest.mark.full
+@settings(derandomize=True, deadline=None, max_examples=30_000)
+@given(
+    key=st.sampled_from(sorted([*key_table(), *block_table(), *old_key_table()])),
+    value=_VALUES,
+    other=st.sampled_from(sorted([*key_table(), *block_table(), *old_key_table()])),
+    another=_VALUES,
+)
+def test_any_two_values(small: Path, key: str, value: Any, other: str, another: Any) -> None:
+    """Any values of any two keys, among them keys inside blocks and of earlier releases."""
+    try:
+        overrides = {key: value, other: another}
+        _use(load_config(small, overrides=overrides, world_size=2, allow_unsupported=True))
+    except ConfigError as error:
+        message = error.message
+    else:
+        return
+    assert "\n" not in message

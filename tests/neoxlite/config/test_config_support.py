@@ -233,7 +233,7 @@ def test_slips_are_pointed_out(load: Load) -> None:
     """Hugging Face's width where GPT-NeoX wants three times as much, and a placeholder left in a path."""
     cfg = load(activation="swiglu", intermediate_size=172, save="/groups/<user-name>/x", checkpoint_factor=1)
     assert [text.partition(": ")[2] for text in cfg.warnings] == [
-        "save holds the placeholder <user-name>: put your own in its place",
+        "put your own in place of <user-name> in save",
         "intermediate_size 172 gives swiglu a width of 57: GPT-NeoX takes a third; for the width 172 write 516",
     ]
     assert load(activation="swiglu", intermediate_size=516).warnings == []
