@@ -20,6 +20,7 @@ from hpcjob.quoting import ScriptText, comment
 from hpcjob.templating import Loader, environment
 from hpcjob.units import format_clock
 
+_GIVEN = "given"  # name of a template given by its path, so that it can extend the shipped one of any name
 _SOURCES_LINE = "#=sources=#\n"
 _LINE_LENGTH = 100  # about, of the words of a command
 _SIGNAL_LIMIT_S = 65_535  # of sbatch --signal
@@ -69,8 +70,8 @@ def render_with_notes(plan: Plan, *, jobdir: str | None = None, template: Path |
         HpcjobError: a template is missing or broken, or puts out a value that went through no filter.
     """
     scheduler = plan.profile.scheduler.type
-    main = f"{scheduler}.sh.j2"
-    loader = Loader(template, main)
+    main = _GIVEN if template else f"{scheduler}.sh.j2"
+    loader = Loader(template, _GIVEN)
     try:
         text = environment(loader, scheduler).get_template(main).render(_context(plan, jobdir))
     except jinja2.TemplateNotFound as error:
@@ -80,7 +81,7 @@ def render_with_notes(plan: Plan, *, jobdir: str | None = None, template: Path |
         raise HpcjobError(f"{where}: {error.message}", hint="mend the template") from None
     except jinja2.TemplateError as error:
         used = ", ".join(map(str, loader.used.values()))
-        raise HpcjobError(f"template: {error.message}", hint=f"mend the template (used: {used})") from None
+        raise HpcjobError(f"template: {error.message}", hint=f"mend one of {used}") from None
     told = tuple(f"template {name} is {path}" for name, path in loader.own().items())
     header = _header(plan, loader) + "".join(f"# note: {comment(note)}\n" for note in told)
     return Rendered(text.replace(f"\n{_SOURCES_LINE}", f"\n{header}", 1), (*plan.notes, *told))

@@ -130,8 +130,8 @@ class World:
             timeout=60, check=False,
         )  # fmt: skip
         said = (done.stdout + done.stderr).decode(errors="replace")
-        found = jobdir or Path(said.split(", folder ", 1)[1].split("\n")[0]) if ", folder " in said else self.folder
-        return Run(done.returncode, said, found)
+        made = sorted(self.submit_dir.glob("outputs/*/*"), key=lambda path: path.stat().st_ctime_ns)
+        return Run(done.returncode, said, jobdir or (made[-1] if made else self.folder))
 
     def start(self, scheduler: SchedulerName, script: Path) -> tuple[list[str], dict[str, str], Path]:
         """Return command, environment and folder in which ``scheduler`` starts a script."""

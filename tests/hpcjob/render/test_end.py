@@ -1,0 +1,202 @@
+"""How a job ends: asked to stop, killed in one place, or at its walltime; what is recorded, and that nothing stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcjob.plan import Plan
+from hpcjob.render import render
+from tests.hpcjob.render.plans import plan
+from tests.hpcjob.render.running import Running, running
+from tests.hpcjob.render.world import World
+
+TRAINER = """
+trap '' TERM
+while [[ ! -e $NEOXLITE_STOP_FILE ]]; do sleep 0.1; done
+case $(<"$NEOXLITE_STOP_FILE") in walltime) outcome=saved_for_walltime ;; *) outcome=stopped ;; esac
+[[ $RANK != 0 ]] || echo "{\\"outcome\\": \\"$outcome\\"}" >"$NEOXLITE_OUTCOME_FILE"
+exit 9
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A cluster of stubs."""
+    return World(tmp_path, "it's 学習")
+
+
+@contextmanager
+def job(world: World, case: Plan) -> Iterator[Running]:
+    """Run a plan's script in the background."""
+    script = world.folder / "script.sh"
+    script.write_text(render(case), encoding="utf-8")
+    command, environment, _ = world.start(case.profile.scheduler.type, script)
+    with running(command, environment, world.submit_dir) as started:
+        yield started
+
+
+def record(job: Running) -> dict[str, Any]:
+    """Return the exit record."""
+    (path,) = job.jobdir.glob("*_exit.json")
+    loaded: dict[str, Any] = json.loads(path.read_text())
+    return loaded
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said", "launcher"),
+    [(signal.SIGUSR2, 85, None, "torchrun"), (signal.SIGTERM, 86, "TERM", "srun")],
+)
+def test_a_signal_to_the_script_stops_the_training_in_time(
+    world: World, number: int, code: int, said: str | None, launcher: str
+) -> None:
+    """USR2 is Slurm's warning before the walltime, TERM an end: the trainer is asked by the stop file."""
+    case = world.plan("lab", train={"configs": ["x.yml"]}, launcher=launcher, env={"WORK": TRAINER})
+    with job(world, case) as started:
+        started.wait_for(lambda: len([*started.jobdir.glob("arrived.*.env")]) == 4, "start of the ranks")
+        os.kill(started.script.pid, number)
+        assert started.all_gone() == code, started.log()
+        assert (record(started)["code"], record(started)["signal"], record(started)["step"]) == (code, said, "train")
+
+
+def test_a_stop_file_by_hand_stops_the_training(world: World) -> None:
+    """Whoever creates the file asks for the stop."""
+    case = world.plan("lab", train={"configs": ["x.yml"]}, env={"WORK": TRAINER})
+    with job(world, case) as started:
+        started.wait_for(lambda: len([*started.jobdir.glob("arrived.*.env")]) == 4, "start of the ranks")
+        (started.jobdir / "stop").write_text("request\n")
+        assert started.all_gone() == 86
+
+
+def test_timer_stops_the_training_where_no_signal_comes(world: World) -> None:
+    """PBS sends nothing before the walltime: the script's own timer asks."""
+    case = world.plan(
+        "miyabi", train={"configs": ["x.yml"]}, env={"WORK": TRAINER}, walltime="60s", stop_before_s=58, launcher="pdsh"
+    )
+    with job(world, case) as started:
+        assert started.all_gone() == 85, started.log()
+
+
+def test_a_stop_between_steps_starts_no_further_one(world: World) -> None:
+    """A command knows nothing of the stop file; the step after it is not started, and the code says why."""
+    wait = "while [[ ! -e $NEOXLITE_STOP_FILE ]]; do sleep 0.1; done"
+    steps = [
+        {"name": "one", "command": ["python", "x"], "env": {"STEP": "1", "WORK": wait}},
+        {"name": "two", "command": ["python", "x"], "env": {"STEP": "2"}},
+    ]
+    with job(world, world.plan("lab", steps=steps)) as started:
+        started.wait_for(lambda: any(started.jobdir.glob("arrived1.*.env")), "start")
+        os.kill(started.script.pid, signal.SIGUSR2)
+        assert started.all_gone() == 85
+        assert not [*started.jobdir.glob("arrived2.*")]
+
+
+def test_a_command_is_ended_by_term(world: World) -> None:
+    """A command that is no training is not waited for; the record has the signal."""
+    case = world.plan("lab", launcher="srun", env={"WORK": "sleep 600"})
+    with job(world, case) as started:
+        started.wait_for(lambda: len([*started.jobdir.glob("arrived.*.env")]) == 4, "start of the ranks")
+        os.kill(started.script.pid, signal.SIGTERM)
+        assert started.all_gone() == 143
+        assert (record(started)["code"], record(started)["signal"]) == (143, "TERM")
+
+
+def test_ranks_that_ignore_signals_and_leave_their_session_are_ended(world: World) -> None:
+    """The launcher is killed; its ranks ignore TERM, and have children in sessions of their own: all are gone."""
+    work = "trap '' TERM HUP INT; setsid sleep 600 & sleep 600; sleep 600"
+    case = world.plan("lab", launcher="srun", env={"WORK": work})
+    with job(world, case) as started:
+        started.wait_for(lambda: len([*started.jobdir.glob("arrived.*.env")]) == 4, "start of the ranks")
+        started.kill("bin/srun")
+        assert started.all_gone() == 137
+
+
+def test_script_that_is_killed_takes_its_job_along(world: World) -> None:
+    """SIGKILL leaves no time for a record; the ranks end all the same."""
+    case = world.plan("lab", launcher="pdsh", env={"WORK": "sleep 600"})
+    with job(world, case) as started:
+        started.wait_for(lambda: len([*started.jobdir.glob("arrived.*.env")]) == 4, "start of the ranks")
+        os.kill(started.script.pid, signal.SIGKILL)
+        started.all_gone()
+        assert not [*started.jobdir.glob("*_exit.json")]
+
+
+def test_a_node_that_fails_ends_the_others(world: World) -> None:
+    """pdsh waits for all nodes: the ranks of the node that is well must not wait for those that are gone."""
+    work = "((RANK < 2)) || exit 5; sleep 600"
+    case = world.plan("lab", launcher="pdsh", env={"WORK": work})
+    with job(world, case) as started:
+        assert started.all_gone() == 5, started.log()
+
+
+# --- the real launchers of this machine -----------------------------------------------------------------------------
+
+SPEAK = "import os, sys; print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], *sys.argv[1:], flush=True)"
+SLEEP = f"{SPEAK}; import time; time.sleep(600)"
+
+
+@contextmanager
+def real_job(folder: Path, launcher: str, code: str, *arguments: str) -> Iterator[Running]:
+    """Run two ranks of a Python program by a launcher of this machine, on the profile ``local`` as it is shipped."""
+    if launcher == "mpirun" and shutil.which("mpirun") is None:
+        assert not os.environ.get("CI"), "CI installs Open MPI"
+        pytest.skip("there is no mpirun on this machine")
+    case = plan(
+        "local",
+        name="学習 1",
+        procs_per_node=2,
+        launcher=launcher,
+        command=["python", "-c", code, *arguments],
+        interpreter=sys.executable,
+    )
+    script = folder / "script.sh"
+    script.write_text(render(case), encoding="utf-8")
+    submit = folder / "work folder's"
+    submit.mkdir(exist_ok=True)
+    with running(["bash", str(script)], {**os.environ, "OMP_NUM_THREADS": "1"}, submit) as started:
+        yield started
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
+def test_local_job_runs_for_real(tmp_path: Path, launcher: str) -> None:
+    """Two ranks under the real launcher, a Japanese name, a folder with a blank and a quote."""
+    with real_job(tmp_path, launcher, SPEAK, "a b", "学習", ":") as started:
+        assert started.all_gone() == 0, started.log()
+        for rank in range(2):
+            (log,) = started.jobdir.glob(f"*_{rank}_log.out")
+            assert log.read_text() == f"rank {rank} of 2 a b 学習 :\n"
+        assert "rank 0 of 2" in started.log()
+        assert "rank 1 of 2" not in started.log()
+        assert record(started)["code"] == 0
+
+
+def test_a_script_can_be_run_again(world: World) -> None:
+    """Two runs of one script have folders of their own."""
+    case = world.plan("local", name="学習 1")
+    assert [world.run(case).code for _ in range(2)] == [0, 0]
+    assert len([*(world.submit_dir / "outputs" / "学習 1").iterdir()]) == 2
+
+
+@pytest.mark.parametrize("victim", ["rank", "launcher"])
+@pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
+def test_kill_of_one_process_ends_all(tmp_path: Path, launcher: str, victim: str) -> None:
+    """SIGKILL to one rank, or to the real launcher: every process of the job is gone soon, it counts as failed."""
+    with real_job(tmp_path, launcher, SLEEP, "victim") as started:
+        logs = [started.jobdir / f"{started.script.pid}_{rank}_log.out" for rank in range(2)]
+        started.wait_for(lambda: all(log.exists() and log.stat().st_size for log in logs), "words of both ranks")
+        if victim == "launcher":
+            started.kill("mpirun -np 2" if launcher == "mpirun" else "torch.distributed.run")
+        else:
+            pids = [pid for pid, line in started.processes().items() if "sleep(600)" in line and "-c import" in line]
+            os.kill(max(pids), signal.SIGKILL)
+        assert started.all_gone() != 0
+        assert record(started)["code"] not in (0, None)
