@@ -15,7 +15,6 @@ from neoxlite.config.values import as_number, shown
 from neoxlite.errors import ConfigError
 
 _REQUIRED = ("num_layers", "hidden_size", "num_attention_heads", "seq_length", "max_position_embeddings", "train_iters")
-
 _PARTS = ("train", "valid", "test")
 
 

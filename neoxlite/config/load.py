@@ -13,7 +13,7 @@ from neoxlite.config.architecture import Architecture, expand_attention
 from neoxlite.config.batch import Batch, Layout, layout, resolve_batch
 from neoxlite.config.blocks import BLOCKS, typed_block
 from neoxlite.config.checks import Where, check_model, check_optimizer, check_training
-from neoxlite.config.keys import Key, key_table, near_names
+from neoxlite.config.keys import Key, block_table, key_table, near_names
 from neoxlite.config.neox import NeoxConfig
 from neoxlite.config.old_keys import modernise
 from neoxlite.config.overrides import apply_overrides, default_block
@@ -97,6 +97,10 @@ def _refuse_unsupported(unsupported: Mapping[str, str]) -> NoReturn:
     )
 
 
+def _lr(optimizer: Mapping[str, Any]) -> float:
+    return float(optimizer["params"].get("lr", block_table()["optimizer.params.lr"].default))
+
+
 class _Resolver:
     """Fills in, one group at a time, what follows from other keys. ``values`` holds all keys of the table by name."""
 
@@ -121,7 +125,8 @@ class _Resolver:
         check_model(values, self.where)
         sizes = self._layout()
         batch = self._batch(sizes)
-        reason = self._precision(sizes)
+        self._precision()
+        reason = self._zero(sizes)
         with self.where.of("attention_config", "num_layers"):
             values["attention_config"] = expand_attention(values["attention_config"], values["num_layers"])
         self._small_derivations()
@@ -138,7 +143,7 @@ class _Resolver:
         values = self.values
         block = values["optimizer"] if values["optimizer"] is not None else default_block("optimizer")
         check_optimizer(block, self.where)
-        values.update(optimizer=block, lr=block["params"].get("lr", 0.001), optimizer_type=block["type"])
+        values.update(optimizer=block, lr=_lr(block), optimizer_type=block["type"])
 
     def _layout(self) -> Layout:
         values = self.values
@@ -169,27 +174,26 @@ class _Resolver:
         values.update(zip(names, (batch.train, batch.micro, batch.accumulation), strict=True), batch_size=batch.micro)
         return batch
 
-    def _precision(self, sizes: Layout) -> str | None:
+    def _precision(self) -> None:
         values = self.values
         with self.where.of("fp16", "bf16", "precision"):
             precision = resolve_precision(values["precision"], values["fp16"], values["bf16"])
-        if values["fp16"] and str(values["fp16"].get("type", "fp16")) != "fp16":
-            self.warnings.append(
-                f"{self.where.prefix('fp16')}fp16.type: {values['fp16']['type']} has no effect: the precision is "
-                f"{precision}; for bfloat16 write bf16: {{enabled: true}}"
-            )
+        values.update(precision=precision, data_types=self._data_types(precision))
+
+    def _zero(self, sizes: Layout) -> str | None:
+        """Fill in the ZeRO block and stage, and return why the stage is not the configured one."""
+        values = self.values
         default = default_block("zero_optimization")
         block = values["zero_optimization"] if values["zero_optimization"] is not None else default
         if "stage" not in block:
             raise self.where.error("zero_optimization has no stage", "zero_optimization", hint="add stage: 1")
         with self.where.of("zero_optimization", "pipe_parallel_size"):
-            stage, reason = resolve_zero_stage(block["stage"], precision, sizes.pipe)
+            stage, reason = resolve_zero_stage(block["stage"], values["precision"], sizes.pipe)
         if reason is not None:
             self.warnings.append(f"ZeRO stage {block['stage']} is raised to {stage}: {reason}")
-        values.update(precision=precision, zero_optimization=block, zero_stage=stage)
+        values.update(zero_optimization=block, zero_stage=stage)
         for name in ("reduce_scatter", "contiguous_gradients", "reduce_bucket_size", "allgather_bucket_size"):
             values[f"zero_{name}"] = block.get(name, default[name])
-        values["data_types"] = self._data_types(precision)
         return reason
 
     def _data_types(self, precision: str) -> dict[str, Any]:

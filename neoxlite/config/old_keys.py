@@ -1,6 +1,6 @@
 """Keys of earlier GPT-NeoX releases, put into today's words.
 
-Each of them was removed or renamed between v1.0 (2022) and ea7aefd8 (2026); GPT-NeoX itself now refuses them.
+Each of them was removed or renamed between 2021 and ea7aefd8 (2026); GPT-NeoX itself now refuses them.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def unsupported_keys(values: Mapping[str, Any], entries: Mapping[str, Entry]) ->
         reasons["attention_config"] = f"attention_config: {', '.join(kinds)} is not supported by neoxlite"
     unknown = [dotted for dotted, _ in leaves(values) if _is_unknown_parameter(dotted)]
     if unknown:
-        reasons["optimizer.params"] = f"{', '.join(unknown)} is not supported by neoxlite (it has lr, betas, eps)"
+        reasons[unknown[0]] = f"{', '.join(unknown)} is not supported by neoxlite (it has lr, betas, eps)"
     return {name: _placed(name, reason, entries) for name, reason in reasons.items()}
 
 

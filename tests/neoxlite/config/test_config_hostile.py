@@ -144,6 +144,40 @@ def test_any_bytes(small: Path, data: bytes) -> None:
     _load_damaged(small.with_name("any.yml"), data)
 
 
+_EDITS = st.lists(
+    st.tuples(
+        st.integers(0, 1700),
+        st.integers(0, 20),
+        st.text(_YAML_MARKS, max_size=6) | st.sampled_from([*key_table(), "<<: *a", "&a ", "!!int ", "\n---\n", "? "]),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def _edit(small: Path, edits: list[tuple[int, int, str]]) -> None:
+    text = (shipped_folder() / "2-7B.yml").read_text(encoding="utf-8")
+    for position, deleted, inserted in edits:
+        text = text[:position] + inserted + text[position + deleted :]
+    _load_damaged(small.with_name("edited.yml"), text.encode())
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(edits=_EDITS)
+def test_edited_files(small: Path, edits: list[tuple[int, int, str]]) -> None:
+    """A real file with some places cut out and marks, keys and tags of YAML put in."""
+    _edit(small, edits)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+@settings(deadline=None, max_examples=100_000)
+@given(edits=_EDITS)
+def test_edited_files_at_length(small: Path, edits: list[tuple[int, int, str]]) -> None:
+    """The same for some ten minutes, otherwise each time."""
+    _edit(small, edits)
+
+
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(key=st.sampled_from(sorted(block_table())), value=_VALUES)
 def test_any_value_inside_a_block(small: Path, key: str, value: Any) -> None:

@@ -53,6 +53,34 @@ def test_gmlp_is_not_counted(load: Load) -> None:
         cfg.flops_per_iteration(50304)
 
 
+# Parameters of a rank (tensor parallel size 4) that Megatron-LM printed in the training logs of BigScience: layers,
+# hidden size, pipeline stages; first, a middle, and the last stage. 32 heads, 1,024 learned positions, tied head.
+_MEGATRON = [
+    (40, 6144, 4, 1_217_086_464, 1_132_938_240, 1_210_807_296),
+    (48, 7168, 8, 1_023_350_272, 925_177_344, 1_016_024_576),
+    (64, 9216, 16, 1_145_723_904, 1_019_501_568, 1_136_305_152),
+    (64, 12288, 32, 1_074_456_576, 906_160_128, 1_061_898_240),
+    (64, 16384, 64, 1_029_828_608, 805_433_344, 1_013_084_160),
+    (64, 8192, 16, 917_757_952, 805_560_320, 909_385_728),
+]
+
+
+@pytest.mark.parametrize(("layers", "hidden", "stages", "first", "middle", "last"), _MEGATRON)
+def test_stages_of_megatron(
+    layers: int, hidden: int, stages: int, first: int, middle: int, last: int, load: Load
+) -> None:
+    """The counts of each kind of stage, exactly; Megatron's last stage has no copy of the positions."""
+    cfg = load(
+        num_layers=layers, hidden_size=hidden, num_attention_heads=32, seq_length=1024, max_position_embeddings=1024
+    )
+    counts = cfg.architecture.layer_parameters(50688, tensor=4)
+    embedding, _, *blocks, _, norm, head = counts
+    stage = layers // stages
+    assert embedding + sum(blocks[:stage]) == first
+    assert sum(blocks[stage : 2 * stage]) == middle
+    assert sum(blocks[-stage:]) + norm + head - 1024 * hidden == last
+
+
 @pytest.mark.parametrize("case", _FLOPS, ids=lambda case: case["name"])
 def test_flops(case: dict[str, Any], tmp_path: Path) -> None:
     """FLOPs per GPU and second of 11 runs, among them the 2.7B run whose line reads 34.6 TFLOPS: to 1e-12."""
