@@ -7,28 +7,34 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from neoxlite.config.keys import block_table
+from neoxlite.config.reader import Entry
 from neoxlite.config.values import plain, shown, typed
 from neoxlite.errors import ConfigError
 
 BLOCKS = ("optimizer", "zero_optimization", "fp16", "bf16", "data_types")
 
 
-def typed_block(name: str, block: Mapping[Any, Any], where: str) -> dict[Any, Any]:
-    """Return ``block`` with each known key as the type the table declares; unknown ones as they are.
+def typed_block(name: str, entry: Entry) -> dict[Any, Any]:
+    """Return the block of ``entry`` with each known key as the type the table declares; unknown ones as they are.
 
     Raises:
         ConfigError: another type, beyond the range, or null where a value is needed.
     """
+    return _typed(name, entry.value, entry, "")
+
+
+def _typed(name: str, block: Mapping[Any, Any], entry: Entry, prefix: str) -> dict[Any, Any]:
     result: dict[Any, Any] = {}
     for word, value in block.items():
-        dotted = f"{name}.{word}"
+        dotted, path = f"{name}.{word}", f"{prefix}{word}"
         key = block_table().get(dotted)
         if key is None:
-            result[word] = typed_block(dotted, value, where) if isinstance(value, dict) else value
-        elif value is None and key.default is not None:
+            result[word] = _typed(dotted, value, entry, f"{path}.") if isinstance(value, dict) else value
+            continue
+        where = (entry.place_of(path) or entry.place).where
+        if value is None and key.default is not None:
             raise ConfigError(f"{where}: {dotted} is null", hint=f"give it a value, or leave it out: {key.description}")
-        else:
-            result[word] = typed(key, value, where)
+        result[word] = typed(key, value, where)
     return result
 
 

@@ -61,7 +61,7 @@ def load_config(
     values = {name: _value(key, entries.get(name)) for name, key in key_table().items()}
     for name in BLOCKS:
         if values[name] is not None:
-            values[name] = typed_block(name, values[name], entries[name].where)
+            values[name] = typed_block(name, dataclasses.replace(entries[name], value=values[name]))
     return _Resolver(values, entries, files, warnings, world_size).resolve(allow_unsupported)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from neoxlite.config.architecture import Architecture
 from neoxlite.config.batch import Batch
-from neoxlite.config.keys import Support, key_table
+from neoxlite.config.keys import Support, block_table, key_table
 from neoxlite.config.overrides import default_block
 from neoxlite.config.partition import layer_names, partition
 from neoxlite.config.precision import Precision
@@ -221,12 +221,25 @@ class NeoxConfig:
         return self._padded_vocab_size if key == "padded_vocab_size" else getattr(self, key)
 
     def source(self, key: str) -> str:
-        """Return where the value of ``key`` comes from: ``file.yml:12``, ``--set``, ``default`` or ``derived``."""
-        entry = self._entries.get(key)
-        known = key_table()[key]
+        """Return where the value of ``key`` comes from: ``file.yml:12``, ``--set``, ``default`` or ``derived``.
+
+        A dotted ``key`` is looked up inside its block.
+        """
+        top, _, path = key.partition(".")
+        known = key_table()[top]
+        entry = self._entries.get(top)
         if entry is not None and known.support is not Support.DERIVED:
-            return entry.short
-        return "default" if self.value(key) in (known.default, default_block(key)) else "derived"
+            place = entry.place_of(path) if path else entry.place
+            if place is not None:
+                return place.short
+        defaults = (block_table()[key].default,) if key in block_table() else (known.default, default_block(top))
+        return "default" if self._inside(top, path) in defaults else "derived"
+
+    def _inside(self, top: str, path: str) -> Any:
+        value = self.value(top)
+        for step in path.split(".") if path else ():
+            value = value.get(step) if isinstance(value, dict) else None
+        return value
 
     def as_dict(self) -> dict[str, Any]:
         """Return the keys that were set, in the files or by ``--set``, with the values as written."""

@@ -148,7 +148,11 @@ def _adam_params(result: dict[str, Entry], warnings: list[str]) -> None:
                 f"{', '.join(old)} ({first.where}) and optimizer.params.{name} ({optimizer.where}) are both given",
                 hint=f"keep optimizer.params.{name}",
             )
-    result["optimizer"] = replace(optimizer, value={**block, "params": {**params, **new}})
+    result["optimizer"] = replace(
+        optimizer,
+        value={**block, "params": {**params, **new}},
+        inner={**optimizer.inner, **{f"params.{name}": first.place for name in new}},
+    )
     warnings.extend(f"{entry.where}: {key} is {_OLD}: taken into optimizer.params" for key, entry in old.items())
 
 

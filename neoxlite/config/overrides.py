@@ -8,11 +8,11 @@ from typing import Any
 
 import yaml
 
-from neoxlite.config.reader import YAML_ERRORS, Entry
+from neoxlite.config.reader import YAML_ERRORS, Entry, Place
 from neoxlite.config.values import type_name
 from neoxlite.errors import ConfigError
 
-SOURCE = "--set"
+SOURCE = Place("--set", None)
 
 # What a dotted override starts from when no file gives the block: GPT-NeoX's defaults of these two.
 _DEFAULT_BLOCKS: dict[str, dict[str, Any]] = {
@@ -67,12 +67,19 @@ def apply_overrides(entries: Mapping[str, Entry], overrides: Mapping[str, Any]) 
             raise ConfigError(f"--set {dotted}: an empty key", hint="write --set a.b=VALUE")
         name = top.replace("-", "_")
         if not path:
-            result[name] = Entry(value, top, SOURCE, None)
+            result[name] = Entry(value, top, SOURCE)
             continue
-        block = copy.deepcopy(result[name].value) if name in result else default_block(name)
+        before = result.get(name)
+        block = copy.deepcopy(before.value) if before is not None else default_block(name)
         _put(block, path, value, dotted)
-        result[name] = Entry(block, top, SOURCE, None)
+        result[name] = Entry(block, top, SOURCE, _inner_places(before, ".".join(path)))
     return result
+
+
+def _inner_places(before: Entry | None, path: str) -> dict[str, Place]:
+    """Return the places inside a block after ``path`` was overridden, with all that is below it."""
+    kept = before.inner if before is not None else {}
+    return {**{old: place for old, place in kept.items() if not old.startswith(f"{path}.")}, path: SOURCE}
 
 
 def _put(block: Any, path: list[str], value: Any, dotted: str) -> None:

@@ -7,8 +7,8 @@ without .yml or .json gets .yml, a ``-`` in a top-level key is a ``_``, and a ke
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,9 @@ YAML_ERRORS = (yaml.YAMLError, ValueError, KeyError, AttributeError, OverflowErr
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One top-level key as written: its value, its spelling, and its place."""
+class Place:
+    """Where a value stands: a file and line, or a name such as ``--set``."""
 
-    value: Any
-    spelling: str
     file: str
     line: int | None
 
@@ -46,6 +44,32 @@ class Entry:
     def short(self) -> str:
         """The same without the folders; file names are unique in a configuration."""
         return self.file if self.line is None else f"{Path(self.file).name}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One top-level key as written: its value, its spelling, and its place; of a block also the places inside."""
+
+    value: Any
+    spelling: str
+    place: Place
+    inner: Mapping[str, Place] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        """The place of the key, for messages."""
+        return self.place.where
+
+    def place_of(self, path: str) -> Place | None:
+        """Return the place of the dotted ``path`` inside a block, or of the part of it that was given as a whole.
+
+        A block that was given without places inside is a whole; otherwise None says that ``path`` was not given.
+        """
+        while path:
+            if path in self.inner:
+                return self.inner[path]
+            path = path.rpartition(".")[0]
+        return None if self.inner else self.place
 
 
 def shipped_folder() -> Path:
@@ -173,12 +197,23 @@ def _entries(loader: Any, node: yaml.MappingNode, path: Path) -> dict[str, Entry
             raise ConfigError(
                 f"{path}:{line}: {plain(spelling)}: the value is not what YAML takes it for", hint="put it in quotes"
             ) from error
-        entry = Entry(value, spelling, str(path), line)
+        entry = Entry(value, spelling, Place(str(path), line), dict(_places(value_node, str(path))))
         key = spelling.replace("-", "_")
         if key in entries:
             raise _twice(key, entries[key], entry)
         entries[key] = entry
     return entries
+
+
+def _places(node: yaml.Node, file: str, prefix: str = "") -> Iterator[tuple[str, Place]]:
+    """Yield (dotted path, place) of every key in the mappings of ``node``."""
+    if not isinstance(node, yaml.MappingNode):
+        return
+    for key_node, value_node in node.value:
+        if isinstance(key_node, yaml.ScalarNode):
+            path = prefix + key_node.value
+            yield path, Place(file, key_node.start_mark.line + 1)
+            yield from _places(value_node, file, f"{path}.")
 
 
 def _refuse_repeats(root: yaml.Node, path: Path) -> None:

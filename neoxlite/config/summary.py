@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from neoxlite.config.keys import key_table
@@ -62,16 +62,12 @@ class Resolved(NamedTuple):
 
 
 def resolved(cfg: NeoxConfig) -> dict[str, Resolved]:
-    """Return every key of the table, in its order, but for the text of the files."""
-    return {name: Resolved(cfg.value(name), cfg.source(name)) for name in key_table() if name != _BULKY}
-
-
-def flat(values: Mapping[str, Resolved]) -> dict[str, Resolved]:
-    """Return ``values`` with the keys inside blocks by dotted names, each with the block's origin."""
+    """Return every key in the order of the table, those of blocks by dotted names; without the text of the files."""
     return {
-        dotted: Resolved(value, item.source)
-        for name, item in values.items()
-        for dotted, value in _leaves(name, item.value)
+        dotted: Resolved(value, cfg.source(dotted))
+        for name in key_table()
+        if name != _BULKY
+        for dotted, value in _leaves(name, cfg.value(name))
     }
 
 

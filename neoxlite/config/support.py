@@ -73,8 +73,11 @@ def unsupported_keys(values: Mapping[str, Any], entries: Mapping[str, Entry]) ->
 
 
 def _placed(name: str, reason: str, entries: Mapping[str, Entry]) -> str:
-    top = name.partition(".")[0]
-    return f"{entries[top].where}: {reason}" if top in entries else reason
+    top, _, path = name.partition(".")
+    if top not in entries:
+        return reason
+    place = entries[top].place_of(path) or entries[top].place
+    return f"{place.where}: {reason}"
 
 
 def _is_unknown_parameter(dotted: str) -> bool:

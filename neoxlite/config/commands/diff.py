@@ -11,7 +11,7 @@ import click
 
 from neoxlite.config import NeoxConfig, load_config, parse_assignments
 from neoxlite.config.commands.options import resolving
-from neoxlite.config.summary import Resolved, describe, flat, resolved, short
+from neoxlite.config.summary import Resolved, describe, resolved, short
 
 _ABSENT = Resolved(None, "absent")
 _COUNTED = ("padded_vocab_size", "mlp_width", "parameters", "flops_per_iteration")
@@ -68,7 +68,7 @@ def diff(
 
 def differences(first: NeoxConfig, second: NeoxConfig, vocab_size: int) -> Iterator[Difference]:
     """Yield what is not equal, in the order of the table, numbers that follow from several keys last."""
-    left, right = flat(resolved(first)), flat(resolved(second))
+    left, right = resolved(first), resolved(second)
     for name in dict.fromkeys([*left, *right]):
         pair = left.get(name, _ABSENT), right.get(name, _ABSENT)
         if pair[0].value != pair[1].value:

@@ -69,7 +69,7 @@ def show(
 
 def _is_listed(name: str, source: str, which: str) -> bool:
     is_given = source not in ("default", "derived")
-    is_used = is_given or source == "derived" or key_table()[name].support is Support.USED
+    is_used = is_given or source == "derived" or key_table()[name.partition(".")[0]].support is Support.USED
     return {"none": False, "given": is_given, "used": is_used, "all": True}[which]
 
 

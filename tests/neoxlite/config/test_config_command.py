@@ -45,7 +45,8 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert summary["pipeline_partition"] == [0, 13, 25, 36, 49]
     assert summary["keys"]["num_layers"]["value"] == 44
     assert summary["keys"]["num_layers"]["source"].startswith("20B.yml:")
-    assert summary["keys"]["optimizer"]["source"] == "--set"
+    assert summary["keys"]["optimizer.params.lr"] == {"value": 1e-4, "source": "--set"}
+    assert summary["keys"]["optimizer.params.eps"]["source"].startswith("20B.yml:")
     assert summary["flops_per_token"] == summary["flops_per_iteration"] / summary["tokens_per_iteration"]
 
 
@@ -85,11 +86,30 @@ def test_each_key_has_an_origin(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert rows["train_batch_size"] == ["derived", "6"]
     assert rows["attention_config"] == ["derived", '[[["global"], 4]]']
     assert rows["zero_stage"] == ["derived", "0"]
-    assert rows["zero_optimization"][0] == "default"
+    assert rows["zero_optimization.overlap_comm"] == ["default", "false"]
+    assert rows["optimizer.params.lr"] == ["小.yml:11", "0.001"]
     assert "wandb_project" not in rows
 
 
-@pytest.mark.parametrize(("which", "some", "count"), [("given", "num_layers", 8), ("all", "wandb_project", 320)])
+def test_origins_inside_a_block(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """One value of a block overridden, one from the file, one that is derived; an old key's own line."""
+    text = minimal_text(
+        bf16={"enabled": True}, data_types={"x": 1}, zero_optimization={"stage": 1, "overlap_comm": True}
+    )
+    (tmp_path / "a.yml").write_text(text.replace("betas:", "eps: 1.0e-6 #") + "adam_beta1: 0.8\n", encoding="utf-8")
+    _, out, _ = _run(
+        capsys, "a", "-d", str(tmp_path), "--set", "zero_optimization.stage=0", "--set", "fp16={enabled: no}"
+    )
+    rows = _origins(out)
+    lines = (tmp_path / "a.yml").read_text(encoding="utf-8").splitlines()
+    assert rows["zero_optimization.stage"][0] == "--set"
+    assert rows["zero_optimization.overlap_comm"][0] == f"a.yml:{lines.index('  overlap_comm: true') + 1}"
+    assert rows["data_types.grad_accum_dtype"][0] == "derived"
+    assert rows["fp16.enabled"][0] == "--set"
+    assert rows["optimizer.params.betas"] == [f"a.yml:{len(lines)}", "[0.8, 0.999]"]
+
+
+@pytest.mark.parametrize(("which", "some", "count"), [("given", "num_layers", 10), ("all", "wandb_project", 328)])
 def test_which_keys(which: str, some: str, count: int, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Only those that were written, or every key of the table but the text of the files."""
     (tmp_path / "small.yml").write_text(minimal_text(), encoding="utf-8")
@@ -104,7 +124,7 @@ def test_diff(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "diff", "1-3B", "2-7B"]) == 0
     rows = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()[1:]}
     assert rows["num_layers"] == ["24", "(1-3B.yml:6)", "32", "(2-7B.yml:6)"]
-    assert rows["optimizer.params.lr"] == ["0.0002", "(1-3B.yml:23)", "0.00016", "(2-7B.yml:23)"]
+    assert rows["optimizer.params.lr"] == ["0.0002", "(1-3B.yml:25)", "0.00016", "(2-7B.yml:25)"]
     assert rows["parameters"] == ["1414647808", "(derived)", "2775208960", "(derived)"]
     assert rows["lr"][1] == "(derived)"
     assert "seq_length" not in rows

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from neoxlite.config import ConfigError, NeoxConfig, key_table, load_config
 from neoxlite.config.keys import block_table, old_key_table
 from neoxlite.config.reader import shipped_folder
+from neoxlite.config.summary import resolved
 from tests.neoxlite.config.samples import minimal_text
 
 _SCALARS = (
@@ -49,7 +50,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _use(cfg: NeoxConfig) -> None:
-    """Do the arithmetic that the command and the planner do."""
+    """Do the arithmetic that the command and the planner do, and list all values with their origins."""
+    resolved(cfg)
     padded = cfg.padded_vocab_size(1000)
     cfg.parameter_count(padded)
     cfg.flops_per_iteration(padded)

@@ -178,6 +178,12 @@ def test_wrong_value(changes: dict[str, Any], words: str, load: Load) -> None:
     assert caught.value.hint
 
 
+def test_a_mistake_inside_a_block_has_its_own_line(load: Load) -> None:
+    """The line of the value itself, not of the block that it is in."""
+    with pytest.raises(ConfigError, match=r"small\.yml:11: optimizer\.params\.lr must be a number"):
+        load(optimizer={"type": "Adam", "params": {"lr": "fast"}})
+
+
 @pytest.mark.parametrize(
     ("weights", "words"),
     [
