@@ -106,7 +106,13 @@ def join_world(ranks: Ranks, device: torch.device) -> None:
         dist.init_process_group(backend, store=store, rank=0, world_size=1, timeout=timeout)
     else:
         with lost_peers(f"rank {ranks.rank} cannot reach rank 0 at {ranks.master_addr}:{ranks.master_port}"):
-            dist.init_process_group(backend, rank=ranks.rank, world_size=ranks.world_size, timeout=timeout)
+            dist.init_process_group(
+                backend,
+                rank=ranks.rank,
+                world_size=ranks.world_size,
+                timeout=timeout,
+                device_id=device if device.type == "cuda" else None,
+            )
     with quiet_stdout():
         deepspeed.init_distributed(backend, auto_mpi_discovery=False, verbose=False, timeout=timeout)
 

@@ -11,9 +11,10 @@ from neoxlite.errors import ConfigError
 from neoxlite.parallel.distributed import choose_device, join_world, leave_world, lost_peers, prepare
 from neoxlite.parallel.ranks import Ranks, ranks_from_environment
 from neoxlite.parallel.topology import Grid, create_topology
+from neoxlite.parallel.watch import PeerWatch
 from neoxlite.training.engine import check_supported
 from neoxlite.training.environment import RunFiles
-from neoxlite.training.outcome import Outcome, Progress, failure_recorded
+from neoxlite.training.outcome import Outcome, Progress, failure_recorded, record_failure
 
 if TYPE_CHECKING:
     from neoxlite.config import NeoxConfig
@@ -46,7 +47,9 @@ def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None =
         device = choose_device(ranks.local_rank)
         prepare(device)
         join_world(ranks, device)
-        with lost_peers(f"rank {ranks.rank} lost the other ranks"):
+        watch = PeerWatch(ranks, lambda line: record_failure(outcome_file, progress, line))
+        with lost_peers(f"rank {ranks.rank} lost the other ranks"), watch:
+            watch.start(device)
             topology = create_topology(Grid(data=ranks.world_size), ranks.rank)
             # Imported here: it pulls in the model and DeepSpeed, which `prepare` has to come before.
             from neoxlite.training.trainer import Trainer
@@ -57,5 +60,6 @@ def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None =
             if ranks.world_size > 1:
                 # A launcher ends the other ranks when one leaves with a code that is not 0: not before this is written.
                 dist.barrier()
+            watch.close()
             leave_world()
     return outcome

@@ -54,11 +54,16 @@ def failure_recorded(path: Path | None, progress: Progress) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if path is not None and not (isinstance(error, SystemExit) and not error.code):
-            # The run has failed already: a full disk must not hide why.
-            with contextlib.suppress(OSError):
-                Outcome(FAILED, progress.iteration, progress.checkpoint, one_line(error)).write(path)
+        record_failure(path, progress, one_line(error))
         raise
+
+
+def record_failure(path: Path | None, progress: Progress, message: str) -> None:
+    """Write the outcome ``failed`` to ``path``, if there is one."""
+    if path is not None:
+        # The run has failed already: a full disk must not hide why.
+        with contextlib.suppress(OSError):
+            Outcome(FAILED, progress.iteration, progress.checkpoint, message).write(path)
 
 
 def one_line(error: BaseException) -> str:
