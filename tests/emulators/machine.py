@@ -1,0 +1,153 @@
+"""The batch system behind the commands: jobs in a folder, each script run by a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+REPLIES = Path(__file__).with_name("replies")
+ENTRY = Path(__file__).with_name("__main__.py")
+KILL_DELAY_S = 2.0
+_POLL_S = 0.02
+
+Job = dict[str, Any]
+
+
+class Machine:
+    """Jobs and switches, kept in ``folder``; several commands may work on it at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def switch(self, name: str) -> Any:
+        """Return the value of a switch; None if it is not set."""
+        return json.loads((self.folder / "switches.json").read_text()).get(name)
+
+    @contextlib.contextmanager
+    def jobs(self) -> Iterator[dict[str, Job]]:
+        """All jobs by their number, for reading and changing; nobody else sees a state in between."""
+        with (self.folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            path = self.folder / "jobs.json"
+            jobs: dict[str, Job] = json.loads(path.read_text()) if path.exists() else {}
+            yield jobs
+            path.with_suffix(".tmp").write_text(json.dumps(jobs))
+            path.with_suffix(".tmp").replace(path)
+
+    def snapshot(self) -> dict[str, Job]:
+        """Return the jobs as they are now."""
+        with self.jobs() as jobs:
+            return jobs
+
+    def add(self, script: str, complete: Callable[[str, Job], None], **known: Any) -> str:
+        """Queue a job, start the process that will run it, and return its number.
+
+        ``complete`` is given the number and the job, to add what depends on the number.
+        """
+        with self.jobs() as jobs:
+            number = str(self.switch("first_id") + len(jobs))
+            job = {"state": "held" if known["held"] else "queued", "created": time.time(), **known}
+            complete(number, job)
+            jobs[number] = job
+            spool = self.folder / number
+            spool.mkdir()
+            (spool / "script").write_text(script)
+            (spool / "script").chmod(0o700)
+        runner = [sys.executable, "-E", "-s", "-S", str(ENTRY), "run", str(self.folder), number]
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        subprocess.Popen(runner, start_new_session=True, **quiet)  # type: ignore[call-overload]
+        return number
+
+    def delete(self, number: str) -> str:
+        """End a job: TERM now, KILL after a while; return the state that it was in."""
+        with self.jobs() as jobs:
+            job = jobs[number]
+            before = str(job["state"])
+            if before in ("queued", "held"):
+                job.update(state="ended", deleted=True, ended=time.time())
+            elif before == "running":
+                job["deleted"] = True
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(job["pid"], signal.SIGTERM)
+        return before
+
+
+def reply(system: str, name: str, /, **values: object) -> str:
+    """Return a reply's text: the file without its lines of sources, with ``@key@`` replaced."""
+    lines = (REPLIES / system / f"{name}.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    text = "".join(line for line in lines if not line.startswith("#: "))
+    for key, value in values.items():
+        text = text.replace(f"@{key}@", str(value))
+    return text
+
+
+def run(machine: Machine, number: str) -> None:
+    """Run a job from its start to its end."""
+    job = _wait_to_start(machine, number)
+    if job is None:
+        return
+    spool = machine.folder / number
+    final = Path(job["output"])
+    live = final if job["live_output"] else spool / "output"
+    with contextlib.suppress(OSError):
+        live.parent.mkdir(parents=True, exist_ok=True)
+    # The jobs' own environment: nothing of the submitter's goes along.
+    environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **job["environment"]}
+    with live.open("ab") as output, machine.jobs() as jobs:
+        child = subprocess.Popen(
+            [str(spool / "script")],
+            cwd=job["cwd"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        jobs[number].update(state="running", started=time.time(), pid=child.pid)
+    code, over = _attend(machine, number, child, job["walltime_s"])
+    if not job["live_output"]:
+        shutil.copyfile(live, final)
+    time.sleep(machine.switch("exiting_s") or 0)
+    with machine.jobs() as jobs:
+        jobs[number].update(state="ended", ended=time.time(), code=code, over_walltime=over)
+
+
+def _wait_to_start(machine: Machine, number: str) -> Job | None:
+    """Return the job when it may start; None if it was deleted first."""
+    while True:
+        job = machine.snapshot()[number]
+        if job["state"] == "ended":
+            return None
+        if job["state"] == "queued" and not machine.switch("full"):
+            return job
+        time.sleep(_POLL_S)
+
+
+def _attend(machine: Machine, number: str, child: subprocess.Popen[bytes], walltime_s: float) -> tuple[int, bool]:
+    """Wait for a script; return its code, below 0 for a signal, and whether it ran too long."""
+    began = time.monotonic()
+    asked: float | None = None
+    over = False
+    while child.poll() is None:
+        now = time.monotonic()
+        if asked is None and now - began > walltime_s:
+            over = True
+            os.killpg(child.pid, signal.SIGTERM)
+            asked = now
+        if asked is None:
+            asked = now if machine.snapshot()[number].get("deleted") else None
+        elif now - asked > KILL_DELAY_S:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+        time.sleep(_POLL_S)
+    return child.returncode, over

@@ -1,0 +1,294 @@
+"""``qsub``, ``qstat``, ``qdel``, ``qhold``, ``qrls``, ``qselect`` of OpenPBS 23.06, as a server was seen to act."""
+
+from __future__ import annotations
+
+import getopt
+import getpass
+import re
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.emulators.machine import Job, Machine, reply
+
+HOST = "plogin1"
+_QSUB_OPTIONS = "a:A:c:C:e:fhIj:J:k:l:m:M:N:o:p:P:q:r:R:S:u:v:VW:Xz"
+_QUEUES = {"rt_HF", "rt_HG", "regular-g", "workq"}
+_LIMIT_S = 168 * 3600
+_NAME = re.compile(r"[A-Za-z0-9._+-]{1,230}")
+_VARIABLES = re.compile(r"[^'\"]*")
+_LINE = 78
+_SHOWN = ("name", "queue", "submit_dir", "output", "nodes", "select", "arguments", "project")
+
+
+def main(machine: Machine, command: str, arguments: list[str]) -> int:
+    """Act as ``command``; return its exit code."""
+    if banner := machine.switch("banner"):
+        print(banner)
+    if machine.switch("hung"):
+        time.sleep(600)
+    if machine.switch("down"):
+        name = {"qsub": "down_qsub", "qstat": "down_qstat"}.get(command, "down_qdel")
+        sys.stderr.write(reply("pbs", name, server=machine.switch("server")))
+        return 255 if command == "qstat" else 162
+    return {"qsub": qsub, "qstat": qstat, "qdel": qdel, "qselect": qselect}.get(command, _hold_or_release(command))(
+        machine, arguments
+    )
+
+
+def _refuse(code: int, name: str, **values: object) -> int:
+    sys.stderr.write(reply("pbs", name, **values))
+    return code
+
+
+# --- qsub -----------------------------------------------------------------------------------------------------------
+
+
+def qsub(machine: Machine, arguments: list[str]) -> int:
+    """Queue a script; its directives count where the command line says nothing."""
+    given, rest = getopt.getopt(arguments, _QSUB_OPTIONS)
+    if len(rest) != 1 or not Path(rest[0]).is_file():
+        return _refuse(1, "no_script")
+    script = Path(rest[0]).read_text()
+    options: list[tuple[str, str]] = []
+    for line in _directives(script):
+        try:
+            found, left = getopt.getopt(shlex.split(line), _QSUB_OPTIONS)
+        except (ValueError, getopt.GetoptError):
+            return _refuse(1, "directive_error", line=line)
+        if left:
+            return _refuse(1, "directive_error", line=line)
+        options += found
+    one = dict(options) | dict(given)
+    asked = dict(value.split("=", 1) for name, value in options + given if name == "-l")
+    extra = dict(part.split("=", 1) for name, value in options + given if name == "-W" for part in value.split(","))
+    name = one.get("-N", Path(rest[0]).name)
+    queue = one.get("-q", "workq")
+    walltime_s = _seconds(asked.get("walltime", "1:00:00"))
+    if not _NAME.fullmatch(name):
+        return _refuse(2, "illegal_name")
+    if queue not in _QUEUES:
+        return _refuse(170, "unknown_queue")
+    if walltime_s > _LIMIT_S:
+        return _refuse(188, "limits")
+    if machine.switch("needs_group") and "group_list" not in extra and "-P" not in one:
+        return _refuse(32, "needs_group")
+    submit_dir, home = Path.cwd(), machine.folder / "home"
+    home.mkdir(exist_ok=True)
+    nodes = int(re.match(r"\d+", asked.get("select", "1"))[0])  # type: ignore[index]
+    server = machine.switch("server")
+
+    def complete(number: str, job: Job) -> None:
+        job["output"] = one.get("-o", f"{submit_dir}/{name}.o{number}")
+        job["environment"] = _environment(machine, f"{number}.{server}", job)
+
+    number = machine.add(
+        script,
+        complete,
+        held="-h" in one,
+        name=name,
+        queue=queue,
+        project=one.get("-P", "_pbs_project_default"),
+        walltime_s=walltime_s,
+        select=asked.get("select", "1"),
+        nodes=nodes,
+        submit_dir=str(submit_dir),
+        cwd=str(home),
+        # Written in place with d among the letters of -k; else spooled, and copied when the job ends.
+        live_output="d" in one.get("-k", ""),
+        arguments=" ".join(arguments),
+    )
+    if machine.switch("lose_answer"):
+        return _refuse(15031 & 255, "lost_answer")
+    sys.stdout.write(reply("pbs", "submitted", seq=number, server=server))
+    return 0
+
+
+def _directives(script: str) -> Iterator[str]:
+    """Yield the directives, up to the first line that is neither blank nor a comment."""
+    for line in script.splitlines():
+        if line.strip() and not line.startswith("#"):
+            return
+        if line.startswith("#PBS"):
+            yield line[4:].strip()
+
+
+def _environment(machine: Machine, job_id: str, job: Job) -> dict[str, str]:
+    nodefile = machine.folder / f"{job_id}.nodes"
+    nodefile.write_text("".join(f"hnode{number:03}\n" for number in range(1, job["nodes"] + 1)))
+    return {
+        "HOME": job["cwd"],
+        "LOGNAME": getpass.getuser(),
+        "PBS_ENVIRONMENT": "PBS_BATCH",
+        "PBS_JOBID": job_id,
+        "PBS_JOBNAME": job["name"],
+        "PBS_NODEFILE": str(nodefile),
+        "PBS_O_HOST": HOST,
+        "PBS_O_WORKDIR": job["submit_dir"],
+        "PBS_QUEUE": job["queue"],
+    }
+
+
+def _seconds(text: str) -> int:
+    total = 0
+    for part in text.split(":"):
+        total = total * 60 + int(part)
+    return total
+
+
+# --- qstat ----------------------------------------------------------------------------------------------------------
+
+
+def qstat(machine: Machine, arguments: list[str]) -> int:
+    """List jobs in full (``-f``); those that have ended only with ``-x`` or ``-H``."""
+    if machine.switch("site") == "miyabi":
+        given, ids = getopt.gnu_getopt(arguments, "ftxuHqQl", ["hday=", "hnum="])
+        refused = next((name for name, _ in given if name in ("-x", "-u", "-q", "-Q")), None)
+        if refused:
+            return _refuse(2, "miyabi_no_option", option=refused[1:])
+        sys.stdout.write(reply("pbs", "table_miyabi").partition("\n")[0] + "\n\n")
+    else:
+        given, ids = getopt.getopt(arguments, "fF:D:xHtwJpu:ansTQqB1")
+    options = dict(given)
+    past = "-x" in options or "-H" in options
+    known = machine.snapshot()
+    server = machine.switch("server")
+    code = 0
+    shown: dict[str, Job] = {}
+    for job_id in ids or [f"{number}.{server}" for number in known]:
+        number = job_id.partition(".")[0]
+        job = known.get(number)
+        if job is None or (job["state"] == "ended" and not machine.switch("history")):
+            code = _refuse(153, "unknown_job", command="qstat", id=f"{number}.{server}") if ids else code
+        elif job["state"] == "ended" and not past:
+            code = _refuse(35, "finished_qstat", id=f"{number}.{server}") if ids else code
+        else:
+            shown[number] = job
+    text = "".join(full(number, job, server) for number, job in shown.items())
+    cut = machine.switch("cut")
+    sys.stdout.write(text if cut is None else text[:cut])
+    return code
+
+
+def full(number: str, job: Job, server: str = "pbs1") -> str:
+    """Return a job as ``qstat -f`` prints it: long values go on behind a tab."""
+    lines = "".join(f"    {_wrapped(line)}\n" for line in _attributes(number, job, server))
+    return f"Job Id: {number}.{server}\n{lines}\n"
+
+
+def _wrapped(line: str) -> str:
+    """Break a line as OpenPBS does: at a comma if a piece is short enough, else anywhere."""
+    out, width = "", 4
+    for piece in re.findall(r"[^,]*,|[^,]+$", line):
+        rest = piece
+        if width + len(rest) >= _LINE and out:
+            out, width = f"{out}\n\t", 8
+        while len(rest) > _LINE:
+            out, rest, width = f"{out}{rest[:_LINE]}\n\t", rest[_LINE:], 8
+        out, width = out + rest, width + len(rest)
+    return out
+
+
+def _attributes(number: str, job: Job, server: str) -> list[str]:
+    state, substate, exit_status, comment = _state(job)
+    values = {
+        "seq": number,
+        "server": server,
+        "host": HOST,
+        "user": getpass.getuser(),
+        "home": job["cwd"],
+        "state": state,
+        "substate": substate,
+        "exit_status": exit_status,
+        "comment": comment,
+        "ctime": _date(job["created"]),
+        "stime": _date(job["started"]) if "started" in job else None,
+        "history": int(job["ended"]) if "ended" in job else None,
+        "stageout": None if job["live_output"] or exit_status is None else int(Path(job["output"]).exists()),
+        "hold": "u" if state == "H" else "n",
+        "used": "00:00:00",
+        "ncpus": 96 * job["nodes"],
+        "walltime": time.strftime("%H:%M:%S", time.gmtime(job["walltime_s"])),
+        **{
+            key: job[key]
+            for key in ("name", "queue", "submit_dir", "output", "nodes", "select", "arguments", "project")
+        },
+    }
+    absent = {f"@{key}@" for key, value in values.items() if value is None}
+    lines = reply("pbs", "record", **{key: value for key, value in values.items() if value is not None}).splitlines()
+    return [line for line in lines if not any(key in line for key in absent)]
+
+
+def _state(job: Job) -> tuple[str, int, int | None, str | None]:
+    """Return state, substate, exit status and comment."""
+    if job["state"] == "held":
+        return "H", 20, None, None
+    if job["state"] == "queued":
+        return "Q", 10, None, reply("pbs", "comment_waiting").strip()
+    at = time.strftime("%a %b %d at %H:%M", time.gmtime(job.get("started", 0)))
+    ran = reply("pbs", "comment_running", at=at).strip()
+    if job["state"] == "running":
+        return "R", 42, None, ran
+    if "code" not in job:
+        return "F", 91 if job.get("deleted") else 92, None, None
+    code: int = 128 - job["code"] if job["code"] < 0 else job["code"]
+    if job.get("deleted"):
+        return "F", 91, job.get("status_when_deleted", 271), f"{ran} and terminated"
+    if job.get("over_walltime"):
+        return "F", 93, -29, f"{ran} and exceeded resource walltime"
+    return ("F", 93, code, f"{ran} and failed") if code else ("F", 92, 0, f"{ran} and finished")
+
+
+def _date(seconds: float) -> str:
+    return time.strftime("%a %b %d %H:%M:%S %Y", time.gmtime(seconds))
+
+
+# --- the others -----------------------------------------------------------------------------------------------------
+
+
+def qdel(machine: Machine, arguments: list[str]) -> int:
+    """Delete jobs; those that it cannot are named, the others go."""
+    _, ids = getopt.getopt(arguments, "xW:")
+    code = 0
+    for job_id in ids:
+        number = job_id.partition(".")[0]
+        known = machine.snapshot()
+        if number not in known or (known[number]["state"] == "ended" and not machine.switch("history")):
+            code = _refuse(153, "unknown_job", command="qdel", id=job_id)
+        elif machine.delete(number) == "ended":
+            code = _refuse(35, "finished_qdel", id=job_id)
+    return code
+
+
+def _hold_or_release(command: str) -> Callable[[Machine, list[str]], int]:
+    def act(machine: Machine, arguments: list[str]) -> int:
+        _, ids = getopt.getopt(arguments, "h:")
+        code = 0
+        for job_id in ids:
+            with machine.jobs() as jobs:
+                job = jobs.get(job_id.partition(".")[0])
+                if job is None:
+                    code = _refuse(153, "unknown_job", command=command, id=job_id)
+                elif job["state"] == "ended":
+                    code = _refuse(35, "finished_qhold", command=command)
+                elif command == "qhold" and job["state"] == "queued":
+                    job["state"] = "held"
+                elif command == "qrls" and job["state"] == "held":
+                    job["state"] = "queued"
+        return code
+
+    return act
+
+
+def qselect(machine: Machine, arguments: list[str]) -> int:
+    """Print the ids of jobs, with ``-x`` those that have ended too."""
+    options = dict(getopt.getopt(arguments, "N:u:xs:q:")[0])
+    for number, job in machine.snapshot().items():
+        ended = job["state"] == "ended"
+        if ended and not ("-x" in options and machine.switch("history")):
+            continue
+        if options.get("-N") in (None, job["name"]):
+            print(f"{number}.{machine.switch('server')}")
+    return 0

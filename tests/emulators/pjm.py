@@ -1,0 +1,196 @@
+"""``pjsub``, ``pjstat``, ``pjdel``, ``pjhold`` and ``pjrls`` of Fujitsu's job operation software ("PJM").
+
+Written from the public manuals and from programs that drive it (see README); nobody ran these against the real ones.
+"""
+
+from __future__ import annotations
+
+import getopt
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.emulators.machine import Job, Machine, reply
+
+_PJSUB_OPTIONS = "g:jL:N:o:e:sSx:XwzM:m:p:P:"
+_PJSUB_LONG = ["mpi=", "norestart", "restart", "omp=", "name=", "at=", "step", "bulk", "sparam=", "fs=", "hold"]
+_RSCGRPS = {"regular-a", "short-a", "debug-a", "small"}
+_OVER_ELAPSE = 11
+# Word of st, and of the site's STATUS, for a job that has not ended.
+_STATES = {"queued": ("QUE", "QUEUED"), "held": ("HLD", "HOLD"), "running": ("RUN", "RUNNING")}
+
+
+def main(machine: Machine, command: str, arguments: list[str]) -> int:
+    """Act as ``command``; return its exit code."""
+    if banner := machine.switch("banner"):
+        print(banner)
+    if machine.switch("hung"):
+        time.sleep(600)
+    if machine.switch("down"):
+        return _refuse("down", command=command)
+    acts = {"pjsub": pjsub, "pjstat": pjstat}
+    return acts[command](machine, arguments) if command in acts else _act_on(machine, command, arguments)
+
+
+def _refuse(name: str, **values: object) -> int:
+    sys.stderr.write(reply("pjm", name, **values))
+    return 1
+
+
+def pjsub(machine: Machine, arguments: list[str]) -> int:
+    """Queue a script; it starts in the folder it was submitted from."""
+    given, (path,) = getopt.getopt(arguments, _PJSUB_OPTIONS, _PJSUB_LONG)
+    script = Path(path).read_text()
+    options = [*_directives(script), *given]
+    one = dict(options)
+    limits = dict(part.split("=", 1) for name, value in options if name == "-L" for part in value.split(","))
+    if machine.switch("needs_group") and "-g" not in one:
+        return _refuse("refused_group")
+    queue = limits.get("rscgrp", "small")
+    if queue not in _RSCGRPS:
+        return _refuse("refused_rscgrp", queue=queue)
+    name = one.get("-N", Path(path).name)
+    hours, minutes, seconds = (int(part) for part in limits.get("elapse", "0:10:00").split(":"))
+    nodes = int(limits.get("node", "1"))
+
+    def complete(number: str, job: Job) -> None:
+        nodefile = machine.folder / f"{number}.nodes"
+        nodefile.write_text("".join(f"10.1.0.{host}\n" for host in range(1, nodes + 1)))
+        output = one.get("-o", "%n.%j.out").replace("%j", number).replace("%n", name)
+        job["output"] = str(Path.cwd() / output)
+        job["environment"] = {
+            "PJM_ENVIRONMENT": "BATCH",
+            "PJM_JOBID": number,
+            "PJM_JOBNAME": name,
+            "PJM_O_NODEINF": str(nodefile),
+            "PJM_O_WORKDIR": job["submit_dir"],
+        }
+
+    number = machine.add(
+        script,
+        complete,
+        held="--hold" in one,
+        name=name,
+        queue=queue,
+        walltime_s=3600 * hours + 60 * minutes + seconds,
+        nodes=nodes,
+        submit_dir=str(Path.cwd()),
+        cwd=str(Path.cwd()),
+        live_output=False,
+    )
+    if machine.switch("lose_answer"):
+        return _refuse("no_answer")
+    sys.stdout.write(reply("pjm", machine.switch("submitted") or "submitted", id=number))
+    return 0
+
+
+def _directives(script: str) -> Iterator[tuple[str, str]]:
+    for line in script.splitlines():
+        if line.startswith("#PJM"):
+            yield from getopt.getopt(line[4:].split(), _PJSUB_OPTIONS, _PJSUB_LONG)[0]
+
+
+# --- pjstat ---------------------------------------------------------------------------------------------------------
+
+
+def pjstat(machine: Machine, arguments: list[str]) -> int:
+    """List jobs: those that have not ended, or with ``-H`` those that have."""
+    if machine.switch("site") == "wisteria":
+        return _wisteria(machine, arguments)
+    past, choose, ids, data = False, "jid,jnam,st", [], False
+    words = iter(arguments)
+    for word in words:
+        if word == "-H" or word.startswith("-H"):
+            past = True
+            if word == "-H":
+                following = next(words)
+                assert following.startswith("day="), following
+        elif word == "--data":
+            data = True
+        elif word.startswith("--choose="):
+            choose = word.partition("=")[2]
+        elif not word.startswith("-"):
+            ids.append(word)
+    known = machine.snapshot()
+    lines, code = [f"H,{','.join(column.upper() for column in map(_title, choose.split(',')))}"], 0
+    for number in ids or known:
+        job = known.get(number)
+        if job is None or (past and not machine.switch("history")):
+            code = _refuse("no_job", command="pjstat", id=number) if ids else code
+        elif (job["state"] == "ended") == past:
+            lines.append("," + ",".join(_field(number, job, column) for column in choose.split(",")))
+        elif ids:
+            code = _refuse("no_job", command="pjstat", id=number)
+    text = "".join(f"{line}\n" for line in lines) if data else reply("pjm", "native_header")
+    cut = machine.switch("cut")
+    sys.stdout.write(text if cut is None else text[:cut])
+    return code
+
+
+def _title(column: str) -> str:
+    return {"jid": "JOB_ID", "jnam": "JOB_NAME", "st": "ST", "ec": "EC", "sn": "SN", "pc": "PC", "std": "STD"}[column]
+
+
+def _field(number: str, job: Job, column: str) -> str:
+    code, signal, pjm = _end(job)
+    fields: dict[str, str] = {
+        "jid": number,
+        "jnam": job["name"],
+        "st": _STATES[job["state"]][0] if job["state"] in _STATES else "CCL" if job.get("deleted") else "EXT",
+        "ec": code,
+        "sn": signal,
+        "pc": pjm,
+        "std": job["output"],
+    }
+    return fields[column]
+
+
+def _end(job: Job) -> tuple[str, str, str]:
+    """Return end code, signal and PJM's own code; ``-`` of a job that never ran."""
+    if "code" not in job:
+        return "-", "-", "1" if job.get("deleted") else "-"
+    own = "1" if job.get("deleted") else str(_OVER_ELAPSE) if job["over_walltime"] else "0"
+    return str(max(job["code"], 0)), str(max(-job["code"], 0)), own
+
+
+def _wisteria(machine: Machine, arguments: list[str]) -> int:
+    """The site's own command: a banner, other columns, and none of the options for programs."""
+    refused = next((word for word in arguments if word != "-H" and word.startswith("-")), None)
+    if refused:
+        return _refuse("wisteria_no_option", option=refused)
+    past = "-H" in arguments
+    text = reply("pjm", "wisteria_header")
+    for number, job in machine.snapshot().items():
+        ended = job["state"] == "ended"
+        if ended == past and (not ended or machine.switch("history")):
+            row = "ended" if ended or job["state"] == "held" else job["state"]
+            word = "HOLD" if not ended else "CANCEL" if job.get("deleted") else "END"
+            text += reply("pjm", f"wisteria_row_{row}", id=number, name10=f"{job['name'][:10]:10}", word=f"{word:7}")
+    cut = machine.switch("cut")
+    sys.stdout.write(text if cut is None else text[:cut])
+    return 0
+
+
+# --- the others -----------------------------------------------------------------------------------------------------
+
+
+def _act_on(machine: Machine, command: str, ids: list[str]) -> int:
+    """pjdel, pjhold, pjrls."""
+    code = 0
+    for number in ids:
+        job = machine.snapshot().get(number)
+        if job is None:
+            code = _refuse("no_job", command=command, id=number)
+        elif job["state"] == "ended":
+            code = _refuse("ended_job", command=command, id=number)
+        else:
+            if command == "pjdel":
+                machine.delete(number)
+            else:
+                with machine.jobs() as jobs:
+                    before, after = ("queued", "held") if command == "pjhold" else ("held", "queued")
+                    if jobs[number]["state"] == before:
+                        jobs[number]["state"] = after
+            sys.stdout.write(reply("pjm", "done", command=command, id=number))
+    return code
