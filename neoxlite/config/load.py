@@ -137,7 +137,7 @@ class _Resolver:
         unsupported = unsupported_keys(values, self.entries)
         if unsupported and not allow_unsupported:
             _refuse_unsupported(unsupported)
-        return self._build(sizes, batch, reason, list(unsupported.values()))
+        return self._build(sizes, batch, reason, [f"{text}: {way_out(name)}" for name, text in unsupported.items()])
 
     def _optimizer(self) -> None:
         values = self.values

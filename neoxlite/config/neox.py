@@ -160,7 +160,7 @@ class NeoxConfig:
     notes: list[str]
     """Where training is another than GPT-NeoX's on purpose. One line each."""
     unsupported: list[str]
-    """What neoxlite cannot train; empty unless `load_config` was told to go on."""
+    """What neoxlite cannot train, and what to do about it; empty unless `load_config` was told to go on."""
     zero_stage_reason: str | None
     """Why ``zero_stage`` is not the configured one, or None."""
     architecture: Architecture

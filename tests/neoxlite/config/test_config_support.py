@@ -185,7 +185,7 @@ def test_keys_inside_blocks_are_named(load: Load) -> None:
         "not known to neoxlite, without effect: zero_optimization.overlap_com (did you mean 'overlap_comm'?)",
     ]
     assert [text.partition(": ")[2] for text in cfg.unsupported] == [
-        "zero_optimization.cpu_offload: true is not supported by neoxlite"
+        "zero_optimization.cpu_offload: true is not supported by neoxlite: set cpu_offload: false"
     ]
 
 
