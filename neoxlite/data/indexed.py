@@ -52,12 +52,20 @@ class IndexedDataset:
         found, expected = tokens_path.stat().st_size, self._index.bin_bytes
         if found != expected:
             raise DataError(
-                f"{tokens_path}: {found} bytes, but its index {idx_path(self.prefix).name} expects {expected}",
-                hint="They do not belong together or one is cut off; copy both again or write the dataset anew.",
+                f"{tokens_path}: {found} bytes, but its index {idx_path(self.prefix).name} expects {expected}; "
+                f"{self._last_whole(found)}",
+                hint="They do not belong together or one is cut off: copy both again, write the dataset anew, or keep "
+                f"what is whole with `neoxlite data repair {self.prefix} --output PREFIX`.",
             )
         self._tokens: npt.NDArray[Any] = (
             np.memmap(tokens_path, self.dtype, mode="r") if found else np.empty(0, self.dtype)
         )
+
+    def _last_whole(self, found: int) -> str:
+        """Say which sequence is the last that a token file of ``found`` bytes holds whole."""
+        ends = np.cumsum(self.sizes, dtype=np.int64) * self.dtype.itemsize
+        whole = int(np.searchsorted(ends, found, side="right"))
+        return f"of {len(self)} sequences {whole} are whole" if whole else f"none of {len(self)} sequences is whole"
 
     @property
     def dtype(self) -> np.dtype[Any]:

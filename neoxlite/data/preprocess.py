@@ -2,20 +2,61 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Final
 
-from neoxlite.data.system_errors import writing
-from neoxlite.data.text_files import Record, read_records, total_bytes
+import numpy as np
+import numpy.typing as npt
+
+from neoxlite.data.bad_input import BadInput
+from neoxlite.data.dataset_info import DatasetInfo, TokenizerInfo, read_info, write_info
+from neoxlite.data.indexed import IndexedDataset
+from neoxlite.data.prefetch import Prefetched
+from neoxlite.data.shard import WHOLE, Shard
+from neoxlite.data.system_errors import reading, writing
+from neoxlite.data.text_files import Batch, input_files, read_batches, total_bytes
 from neoxlite.data.writer import DatasetWriter, token_dtype
 from neoxlite.errors import DataError
 from neoxlite.tokenizers import Tokenizer
+from neoxlite.tokenizers.base import library_missing
+from neoxlite.tokenizers.encoder import Encoded, Encoder, choose_encoder
 
-_BATCH_DOCUMENTS = 512
-_BATCH_CHARACTERS = 1 << 20
+_LOG = logging.getLogger(__name__)
+_BATCH_CHARACTERS: Final = 1 << 20
+_BATCHES_AHEAD: Final = 4
+_SAMPLE_CHARACTERS: Final = 1 << 15
+
+
+@dataclass(frozen=True)
+class Options:
+    """How texts become a dataset.
+
+    Attributes:
+        keys: fields of the JSON objects; each gives a dataset of its own.
+        append_eod: end each document with the tokenizer's end-of-document token.
+        num_docs: documents to read at most.
+        ftfy: mend broken characters of the texts first.
+        skip_bad: leave out what is damaged, rather than stop.
+        shard: the part of the input to take.
+        tokenizer_type: GPT-NeoX's name of the tokenizer, to be written beside the dataset.
+    """
+
+    keys: Sequence[str] = ("text",)
+    append_eod: bool = False
+    num_docs: int | None = None
+    ftfy: bool = False
+    skip_bad: bool = False
+    shard: Shard = WHOLE
+    tokenizer_type: str = ""
+
+
+_DEFAULTS: Final = Options()
 
 
 @dataclass
@@ -29,6 +70,9 @@ class Progress:
         bytes_read, bytes_total: input consumed, of all input, as stored.
         seconds: since the start.
         share: part of the work done, 0 to 1.
+        bad: what was damaged and left out.
+        encoder: the library that tokenized.
+        done_before: an earlier run has made this shard already.
     """
 
     documents: int = 0
@@ -38,6 +82,9 @@ class Progress:
     bytes_total: int = 0
     seconds: float = 0.0
     share: float = 0.0
+    bad: BadInput = field(default_factory=BadInput)
+    encoder: str = ""
+    done_before: bool = False
 
     @property
     def remaining_s(self) -> float | None:
@@ -57,77 +104,165 @@ def output_prefix(prefix: str, key: str) -> str:
     return f"{prefix}_{key}_document"
 
 
+def output_prefixes(prefix: str, options: Options) -> list[str]:
+    """Return the dataset prefixes of all keys; those of a shard carry its number."""
+    own = prefix if options.shard == WHOLE else options.shard.prefix(prefix)
+    return [output_prefix(own, key) for key in options.keys]
+
+
 def tokenize_files(
     inputs: Sequence[Path],
     prefix: str,
     tokenizer: Tokenizer,
+    options: Options = _DEFAULTS,
     *,
-    keys: Sequence[str] = ("text",),
-    append_eod: bool = False,
-    num_docs: int | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
     """Write ``{prefix}_{key}_document.{bin,idx}`` for each key, documents in the order of the files.
 
     A text without a token gives no document. (Upstream encodes the same text for every key and fails on a blank text
-    with ``append_eod``; here each key has its own text.)
+    with ``append_eod``; here each key has its own text.) A shard that an earlier run finished from the same input is
+    not made again.
 
     Args:
-        inputs: text files, see `read_records`.
+        inputs: text files and folders of them, see `read_batches`.
         tokenizer: encodes; its vocabulary decides the dtype.
-        append_eod: end each document with the tokenizer's end-of-document token.
-        num_docs: documents to read at most.
         report: called after every batch.
 
     Raises:
         DataError: an input is missing or damaged, holds no text, or the tokenizer has no end of document.
         NeoxliteError: the output cannot be written.
     """
-    if append_eod and tokenizer.eod is None:
+    if options.append_eod and tokenizer.eod is None:
         raise DataError(
             "the tokenizer has no <|endoftext|>, so no end of document can be appended",
             hint="Leave out --append-eod, or add <|endoftext|> to the tokenizer.",
         )
-    end = [tokenizer.eod] if append_eod and tokenizer.eod is not None else []
-    progress = Progress(bytes_total=total_bytes(inputs))
-    started = time.monotonic()
+    files = input_files(inputs)
+    made_by = TokenizerInfo.of(tokenizer, options.tokenizer_type)
+    request = _request(files, made_by, options)
+    prefixes = output_prefixes(prefix, options)
+    if options.shard != WHOLE and all(_is_done(name, request) for name in prefixes):
+        return Progress(share=1.0, done_before=True)
+    progress = Progress(bytes_total=total_bytes(files, options.shard), bad=BadInput(options.skip_bad))
     with writing(prefix), ExitStack() as stack:
-        writers = [
-            stack.enter_context(DatasetWriter(output_prefix(prefix, key), token_dtype(tokenizer.vocab_size)))
-            for key in keys
-        ]
-        for batch in _batches(read_records(inputs, keys), num_docs):
-            for column, writer in enumerate(writers):
-                texts = [record.texts[column] for record in batch]
-                for ids in tokenizer.encode_batch(texts):
-                    if ids:
-                        writer.add_document(ids + end)
-                        progress.tokens += len(ids) + len(end)
-                    else:
-                        progress.skipped += 1
-            progress.documents += len(batch)
-            progress.bytes_read = batch[-1].bytes_read
-            progress.seconds = time.monotonic() - started
-            progress.share = max(
-                progress.bytes_read / max(progress.bytes_total, 1), progress.documents / num_docs if num_docs else 0.0
-            )
-            report(progress)
-        if progress.tokens == 0:
+        dtype = token_dtype(tokenizer.vocab_size)
+        writers = [stack.enter_context(DatasetWriter(name, dtype)) for name in prefixes]
+        _Run(tokenizer, options, progress, report).work(files, writers)
+        if progress.tokens == 0 and options.shard == WHOLE:
             raise DataError("the input holds no text", hint="Check the input files and --jsonl-keys.")
+    with writing(prefix):
+        for name, writer in zip(prefixes, writers, strict=True):
+            info = DatasetInfo.of(writer, made_by, append_eod=options.append_eod, request=request)
+            write_info(name, info)
     return progress
 
 
-def _batches(records: Iterator[Record], limit: int | None) -> Iterator[list[Record]]:
-    """Group documents so that a batch is big enough for all threads and small enough for memory."""
-    batch: list[Record] = []
-    characters = 0
-    for number, record in enumerate(records, start=1):
-        batch.append(record)
-        characters += sum(map(len, record.texts))
-        if len(batch) >= _BATCH_DOCUMENTS or characters >= _BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-        if number == limit:
-            break
-    if batch:
-        yield batch
+class _Run:
+    """Reads in one thread and encodes and writes in another."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, options: Options, progress: Progress, report: Callable[[Progress], None]
+    ) -> None:
+        self._tokenizer, self._options, self._progress, self._report = tokenizer, options, progress, report
+        self._eod = tokenizer.eod if options.append_eod else None
+        self._encoder: Encoder | None = None
+        self._fix = _ftfy() if options.ftfy else None
+
+    def work(self, files: Sequence[Path], writers: Sequence[DatasetWriter]) -> None:
+        options, progress = self._options, self._progress
+        began = time.monotonic()
+        batches = read_batches(files, options.keys, bad=progress.bad, shard=options.shard)
+        with Prefetched(_grouped(batches, options.num_docs), _BATCHES_AHEAD) as ahead:
+            for batch in ahead:
+                for column, writer in zip(batch.columns, writers, strict=True):
+                    self._write(column, writer)
+                progress.documents += len(batch)
+                progress.bytes_read = min(batch.bytes_read, progress.bytes_total)
+                progress.seconds = time.monotonic() - began
+                share = progress.documents / options.num_docs if options.num_docs else 0.0
+                progress.share = max(progress.bytes_read / max(progress.bytes_total, 1), share)
+                self._report(progress)
+
+    def _write(self, texts: Sequence[str], writer: DatasetWriter) -> None:
+        if self._fix is not None:
+            texts = [self._fix(text) for text in texts]
+        encoded = self._chosen(texts).encode(texts)
+        ids, sizes = with_end(encoded, self._eod, writer.dtype)
+        writer.add_documents(ids, sizes)
+        self._progress.tokens += ids.size
+        self._progress.skipped += len(texts) - sizes.size
+
+    def _chosen(self, texts: Sequence[str]) -> Encoder:
+        """Return the encoder, chosen by what the first texts of the input give."""
+        if self._encoder is None:
+            choice = choose_encoder(self._tokenizer, _sample(texts))
+            if choice.reason is not None:
+                _LOG.warning("%s", choice.reason)
+            self._encoder = choice.encoder
+            self._progress.encoder = choice.encoder.name
+        return self._encoder
+
+
+def with_end(
+    encoded: Encoded, eod: int | None, dtype: np.dtype[Any]
+) -> tuple[npt.NDArray[np.integer[Any]], npt.NDArray[np.int64]]:
+    """Return the ids with ``eod`` (None: nothing) behind each text that has some, and the sizes of those texts."""
+    sizes = encoded.sizes[encoded.sizes > 0]
+    if eod is None:
+        return encoded.ids, sizes
+    sizes = sizes + 1
+    is_text = np.ones(encoded.ids.size + sizes.size, np.bool_)
+    is_text[np.cumsum(sizes) - 1] = False
+    # The ids may not fit the stored type, which the writer says; so they keep their own here.
+    ids = np.full(is_text.size, eod, np.result_type(encoded.ids.dtype, dtype))
+    ids[is_text] = encoded.ids
+    return ids, sizes
+
+
+def _grouped(batches: Iterator[Batch], limit: int | None) -> Iterator[Batch]:
+    """Join small batches, so that there is work for all threads, and stop behind ``limit`` documents."""
+    columns: list[list[str]] = []
+    documents = characters = position = 0
+    for batch in batches:
+        columns = columns or [[] for _ in batch.columns]
+        for column, new in zip(columns, batch.columns, strict=True):
+            part = new if limit is None else new[: limit - documents]
+            column += part
+            characters += sum(map(len, part))
+        documents += len(batch)
+        position = batch.bytes_read
+        last = limit is not None and documents >= limit
+        if last or characters >= _BATCH_CHARACTERS:
+            yield Batch(tuple(columns), position)
+            columns, characters = [], 0
+        if last:
+            return
+    if columns:
+        yield Batch(tuple(columns), position)
+
+
+def _sample(texts: Sequence[str]) -> list[str]:
+    """Return the beginnings of some texts, together of bounded length."""
+    return [text[: _SAMPLE_CHARACTERS // 8] for text in texts[:8]]
+
+
+def _ftfy() -> Callable[[str], str]:
+    try:
+        import ftfy
+    except ImportError as error:
+        raise library_missing("--ftfy", "ftfy", "data", error) from error
+    return ftfy.fix_text
+
+
+def _request(files: Sequence[Path], made_by: TokenizerInfo, options: Options) -> str:
+    """Return a hash of all that the datasets depend on; of the files, their names, sizes and times."""
+    with reading("input"):
+        stats = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    told = repr((stats, made_by.fingerprint, options))
+    return hashlib.blake2b(told.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+
+
+def _is_done(prefix: str, request: str) -> bool:
+    info = read_info(prefix)
+    return info is not None and info.request == request and IndexedDataset(prefix).num_tokens == info.tokens

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from neoxlite.common.files import write_whole
 from neoxlite.data.system_errors import writing
-from neoxlite.data.text_files import read_records, total_bytes
+from neoxlite.data.text_files import input_files, read_batches
 from neoxlite.errors import DataError
 from neoxlite.tokenizers import END_OF_TEXT, PADDING
+from neoxlite.tokenizers.base import encodable, library_missing
 
 _SPECIAL = (END_OF_TEXT, PADDING)
 MIN_VOCAB_SIZE = 256 + len(_SPECIAL)  # every byte has a token, so that any text can be encoded
@@ -27,7 +28,7 @@ def train_bpe(
     """Train on the texts of the files and write a ``tokenizer.json`` for HFTokenizer.
 
     Args:
-        inputs: text files, see `read_records`.
+        inputs: text files, see `read_batches`.
         output: the file to write; its folder is made if missing.
         vocab_size: tokens in all, at least 258: ``<|endoftext|>`` is 0, ``<|padding|>`` 1, then the 256 bytes.
         keys: fields of the JSON objects.
@@ -46,14 +47,11 @@ def train_bpe(
             f"a vocabulary of {vocab_size} is too small",
             hint=f"Ask for at least {MIN_VOCAB_SIZE}: 256 bytes and {len(_SPECIAL)} special tokens.",
         )
-    total_bytes(inputs)
+    files = input_files(inputs)
     try:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     except ImportError as error:
-        raise DataError(
-            f"training a tokenizer needs the library tokenizers, which cannot be imported ({error})",
-            hint="Install it: pip install 'hpcjob[train]'",
-        ) from error
+        raise library_missing("training a tokenizer", "tokenizers", "train", error) from error
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -63,7 +61,7 @@ def train_bpe(
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=show_progress,
     )
-    texts = _Texts(inputs, keys, report)
+    texts = _Texts(files, keys, report)
     tokenizer.train_from_iterator(texts, trainer=trainer)
     if texts.characters == 0:
         raise DataError("the input holds no text", hint="Check the input files and --jsonl-keys.")
@@ -82,9 +80,11 @@ class _Texts:
         self.characters = 0
 
     def __iter__(self) -> Iterator[str]:
-        for number, record in enumerate(read_records(self._inputs, self._keys), start=1):
-            for text in record.texts:
-                self.characters += len(text)
-                yield text.encode(errors="replace").decode()
-            if number % 1000 == 0:
-                self._report(number)
+        documents = 0
+        for batch in read_batches(self._inputs, self._keys):
+            for column in batch.columns:
+                for text in column:
+                    self.characters += len(text)
+                    yield encodable(text)
+            documents += len(batch)
+            self._report(documents)

@@ -38,6 +38,10 @@ class DatasetWriter:
         prefix: path without ``.bin``/``.idx``; its folder must exist.
         dtype: type of the stored tokens, see `token_dtype`.
 
+    Attributes:
+        num_tokens: tokens written so far.
+        largest_id: the largest of them, at least 0.
+
     Raises:
         DataError: the folder does not exist, or a final name is taken by a folder.
         OSError: the folder cannot be written, the name is too long, or the disk is full.
@@ -50,6 +54,8 @@ class DatasetWriter:
         self._limits = np.iinfo(self.dtype)
         self._sizes = array("i")
         self._documents = array("q", [0])
+        self.largest_id = 0
+        self.num_tokens = 0
         self._stack = ExitStack()
         self._bin: IO[bytes]
         self._idx: IO[bytes]
@@ -103,6 +109,31 @@ class DatasetWriter:
         self.add_sequence(tokens)
         self.end_document()
 
+    def add_documents(self, tokens: npt.NDArray[np.integer[Any]], sizes: npt.NDArray[np.integer[Any]]) -> None:
+        """Append documents of one sequence each, laid end to end in ``tokens``.
+
+        Args:
+            tokens: shape [sum of sizes].
+            sizes: tokens of each document, shape [documents].
+
+        Raises:
+            DataError: a token does not fit the dtype.
+        """
+        self.add_tokens(tokens)
+        before = len(self._sizes)
+        self._sizes.frombytes(sizes.astype(np.int32).tobytes())
+        self._documents.frombytes(np.arange(before + 1, before + 1 + sizes.size, dtype=np.int64).tobytes())
+
+    def add_tokens(self, tokens: npt.NDArray[np.integer[Any]]) -> None:
+        """Append tokens without saying what they belong to; `set_layout` then says it for all tokens."""
+        if tokens.size:
+            self._bin.write(self._stored(tokens).data)
+
+    def set_layout(self, sizes: npt.NDArray[np.int64], document_ends: npt.NDArray[np.int64]) -> None:
+        """Divide all tokens into sequences of ``sizes``, and these into documents by the sequence behind each."""
+        self._sizes = array("i", sizes.astype(np.int32).tobytes())
+        self._documents = array("q", [0, *document_ends.tolist()])
+
     def append(self, other: IndexedDataset) -> None:
         """Append all of another dataset with its document boundaries, in bounded memory.
 
@@ -111,14 +142,37 @@ class DatasetWriter:
         Raises:
             DataError: a token does not fit the dtype.
         """
+        whole = other.has_document_boundaries
+        ends = other.documents[1:] if whole else np.arange(1, len(other) + 1)
+        self.append_documents(other, ends, 0, len(ends))
+
+    def append_documents(
+        self, other: IndexedDataset, ends: npt.NDArray[np.integer[Any]], first: int, last: int
+    ) -> None:
+        """Append documents ``first`` to ``last`` - 1 of another dataset, in bounded memory.
+
+        Args:
+            ends: the sequence number behind each document of ``other``.
+
+        Raises:
+            DataError: a token does not fit the dtype.
+        """
+        begin = int(ends[first - 1]) if first else 0
+        sequences = range(begin, int(ends[last - 1]) if last else 0)
         before = len(self._sizes)
-        for start in range(0, other.num_tokens, _COPY_TOKENS):
-            tokens = other.tokens(start, min(start + _COPY_TOKENS, other.num_tokens))
-            self._bin.write(self._stored(tokens).tobytes())
-        for start in range(0, len(other), _INDEX_CHUNK):
-            self._sizes.frombytes(other.sizes[start : start + _INDEX_CHUNK].astype(np.int32).tobytes())
-        ends = other.documents[1:] if other.has_document_boundaries else np.arange(1, len(other) + 1)
-        self._documents.frombytes((ends.astype(np.int64) + before).tobytes())
+        token = int(np.sum(other.sizes[: sequences.start], dtype=np.int64))
+        stop = token + int(np.sum(other.sizes[sequences.start : sequences.stop], dtype=np.int64))
+        for start in range(token, stop, _COPY_TOKENS):
+            self.add_tokens(other.tokens(start, min(start + _COPY_TOKENS, stop)))
+        for start in range(sequences.start, sequences.stop, _INDEX_CHUNK):
+            chunk = other.sizes[start : min(start + _INDEX_CHUNK, sequences.stop)]
+            self._sizes.frombytes(chunk.astype(np.int32).tobytes())
+        self._documents.frombytes((ends[first:last].astype(np.int64) - sequences.start + before).tobytes())
+
+    @property
+    def num_documents(self) -> int:
+        """Documents ended so far."""
+        return len(self._documents) - 1
 
     def _stored(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         smallest, largest = int(values.min()), int(values.max())
@@ -127,7 +181,9 @@ class DatasetWriter:
                 f"{self.prefix}: tokens from {smallest} to {largest} do not fit {self.dtype.name}",
                 hint="Give the vocabulary size of the tokenizer that made the tokens.",
             )
-        return values.astype(self.dtype)
+        self.largest_id = max(self.largest_id, largest)
+        self.num_tokens += values.size
+        return np.ascontiguousarray(values, self.dtype)
 
     def _write_index(self) -> None:
         n, m = len(self._sizes), len(self._documents)

@@ -10,6 +10,11 @@ from typing import Any
 
 import click
 
+INPUT_HELP = (
+    "Text files: .jsonl, .txt, .parquet, archives (.tar, .zip), also compressed (.gz, .zst, .xz); folders of them."
+)
+ON_ERROR_HELP = "Damaged input: stop there, or leave it out and count it."
+
 
 def comma_list(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
     """Click callback: return the parts of a value such as "a,b"; an empty part is refused."""

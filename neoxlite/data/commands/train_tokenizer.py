@@ -6,14 +6,12 @@ from pathlib import Path
 
 import click
 
-from neoxlite.data.commands.options import comma_list, on_terminal, paths, say
+from neoxlite.data.commands.options import INPUT_HELP, comma_list, on_terminal, paths, say
 from neoxlite.data.train_bpe import train_bpe
 
 
 @click.command("train-tokenizer")
-@click.option(
-    "--input", "inputs", required=True, metavar="A,B", callback=comma_list, help="Text files: .jsonl, .jsonl.gz, .txt."
-)
+@click.option("--input", "inputs", required=True, metavar="A,B", callback=comma_list, help=INPUT_HELP)
 @click.option(
     "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="tokenizer.json to write."
 )

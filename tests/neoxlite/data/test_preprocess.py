@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from neoxlite.data.indexed import IndexedDataset
-from neoxlite.data.preprocess import Progress, tokenize_files
+from neoxlite.data.preprocess import Options, Progress, tokenize_files
 from neoxlite.data.python_source import collect_python
-from neoxlite.data.text_files import read_records, total_bytes
+from neoxlite.data.text_files import input_files, read_batches
 from neoxlite.data.train_bpe import train_bpe
 from neoxlite.errors import DataError
 from neoxlite.tokenizers import build_tokenizer
@@ -26,6 +26,10 @@ CHARACTERS = build_tokenizer("CharLevelTokenizer")
 def _lines(path: Path, *records: Any) -> Path:
     path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
     return path
+
+
+def _texts(inputs: list[Path]) -> list[str]:
+    return [text for batch in read_batches(inputs) for text in batch.columns[0]]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +52,7 @@ def test_files_equal_upstreams(
         inputs,
         str(tmp_path / run),
         build_tokenizer(tokenizer, folder / vocab_file if vocab_file else None),
-        append_eod=True,
+        Options(append_eod=True),
     )
     for suffix in ("bin", "idx"):
         name = f"{run}_text_document.{suffix}"
@@ -62,7 +66,7 @@ def test_two_inputs(golden: Path, tmp_path: Path) -> None:
     """A second file follows the first; a .txt file is one document, as upstream."""
     folder = golden / "tokenized"
     inputs = [folder / "input.jsonl", folder / "input2.txt"]
-    tokenize_files(inputs, str(tmp_path / "x"), CHARACTERS, append_eod=True)
+    tokenize_files(inputs, str(tmp_path / "x"), CHARACTERS, Options(append_eod=True))
     dataset = IndexedDataset(tmp_path / "x_text_document")
     first = IndexedDataset(folder / "char_eod_text_document")
     assert len(dataset) == 18
@@ -73,7 +77,7 @@ def test_two_inputs(golden: Path, tmp_path: Path) -> None:
 def test_each_key_has_its_own_text(tmp_path: Path) -> None:
     """Two keys give two datasets of their own texts (upstream encodes the same text for both)."""
     source = _lines(tmp_path / "入力 text.jsonl", {"text": "ab", "題": "日"}, {"text": "c", "題": ""})
-    done = tokenize_files([source], str(tmp_path / "出力"), CHARACTERS, keys=["text", "題"])
+    done = tokenize_files([source], str(tmp_path / "出力"), CHARACTERS, Options(keys=["text", "題"]))
     texts = IndexedDataset(tmp_path / "出力_text_document")
     titles = IndexedDataset(tmp_path / "出力_題_document")
     assert [texts[number].tolist() for number in range(2)] == [[97, 98], [99]]
@@ -83,19 +87,19 @@ def test_each_key_has_its_own_text(tmp_path: Path) -> None:
 
 def test_limits_and_reports(tmp_path: Path) -> None:
     """--num-docs stops early; progress grows and ends at one."""
-    source = _lines(tmp_path / "x.jsonl", *({"text": f"document {number}"} for number in range(2000)))
+    source = _lines(tmp_path / "x.jsonl", *({"text": f"document {number} " + "x" * 1000} for number in range(5000)))
     seen: list[tuple[int, float]] = []
     done = tokenize_files(
         [source],
         str(tmp_path / "x"),
         CHARACTERS,
-        num_docs=1500,
+        Options(num_docs=4000),
         report=lambda progress: seen.append((progress.documents, progress.share)),
     )
-    assert done.documents == 1500
-    assert len(IndexedDataset(tmp_path / "x_text_document")) == 1500
-    assert [documents for documents, _ in seen] == [512, 1024, 1500]
-    assert seen[-1][1] == 1
+    assert done.documents == 4000
+    assert len(IndexedDataset(tmp_path / "x_text_document")) == 4000
+    assert len(seen) > 1
+    assert seen[-1] == (4000, 1)
     assert [share for _, share in seen] == sorted(share for _, share in seen)
 
 
@@ -110,16 +114,16 @@ def test_compressed_input(golden: Path, tmp_path: Path) -> None:
     """.jsonl.gz is read as what it holds; progress counts its bytes on disk."""
     packed = tmp_path / "input.jsonl.gz"
     packed.write_bytes(gzip.compress((golden / "tokenized" / "input.jsonl").read_bytes()))
-    done = tokenize_files([packed], str(tmp_path / "char_eod"), CHARACTERS, append_eod=True)
+    done = tokenize_files([packed], str(tmp_path / "char_eod"), CHARACTERS, Options(append_eod=True))
     name = "char_eod_text_document.bin"
     assert (tmp_path / name).read_bytes() == (golden / "tokenized" / name).read_bytes()
     assert done.bytes_read == packed.stat().st_size
     packed.write_bytes(packed.read_bytes()[:-200])
     with pytest.raises(DataError, match="the compressed file is cut off"):
-        list(read_records([packed]))
+        list(read_batches([packed]))
     packed.write_bytes(b"not gzip")
     with pytest.raises(DataError, match="Not a gzipped file"):
-        list(read_records([packed]))
+        list(read_batches([packed]))
 
 
 @pytest.mark.parametrize(
@@ -146,16 +150,16 @@ def test_damaged_input(content: bytes, message: str, tmp_path: Path) -> None:
 def test_byte_order_mark_and_crlf(tmp_path: Path) -> None:
     """A mark at the beginning and CRLF line ends, as editors on Windows write them, do no harm."""
     (tmp_path / "x.jsonl").write_bytes(b'\xef\xbb\xbf{"text": "a"}\r\n\r\n{"text": "b"}')
-    assert [record.texts for record in read_records([tmp_path / "x.jsonl"])] == [("a",), ("b",)]
+    assert _texts([tmp_path / "x.jsonl"]) == ["a", "b"]
 
 
 def test_wrong_inputs(tmp_path: Path) -> None:
     """Missing files and unknown kinds are named before anything is tokenised."""
     with pytest.raises(DataError, match=r"無い.jsonl: no such file"):
-        total_bytes([tmp_path / "無い.jsonl"])
+        input_files([tmp_path / "無い.jsonl"])
     with pytest.raises(DataError, match="kind of file is not known") as caught:
-        total_bytes([tmp_path / "x.jsonl.zst"])
-    assert "decompress .zst" in str(caught.value.hint)
+        input_files([tmp_path / "x.parquet.zst"])
+    assert ".parquet" in str(caught.value.hint)
 
 
 def test_no_end_of_document(tmp_path: Path) -> None:
@@ -165,7 +169,10 @@ def test_no_end_of_document(tmp_path: Path) -> None:
     source = _lines(tmp_path / "x.jsonl", {"text": "a"})
     with pytest.raises(DataError, match=r"no <\|endoftext\|>"):
         tokenize_files(
-            [source], str(tmp_path / "x"), build_tokenizer("HFTokenizer", tmp_path / "t.json"), append_eod=True
+            [source],
+            str(tmp_path / "x"),
+            build_tokenizer("HFTokenizer", tmp_path / "t.json"),
+            Options(append_eod=True),
         )
 
 
@@ -277,15 +284,3 @@ def test_train_bpe_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no text"):
         train_bpe([source], tmp_path / "t.json", 300)
     assert not (tmp_path / "t.json").exists()
-
-
-def test_lines_are_read_one_at_a_time(tmp_path: Path) -> None:
-    """Reading does not take the whole file: bytes consumed grow line by line."""
-    source = _lines(tmp_path / "x.jsonl", {"text": "a"}, {"text": "b"})
-    length = source.stat().st_size // 2
-    assert [record.bytes_read for record in read_records([source, source])] == [
-        length,
-        2 * length,
-        3 * length,
-        4 * length,
-    ]

@@ -1,0 +1,51 @@
+"""``neoxlite data verify``."""
+
+from __future__ import annotations
+
+import click
+
+from neoxlite.data.commands.options import say
+from neoxlite.data.dataset_info import read_info
+from neoxlite.data.indexed import IndexedDataset
+from neoxlite.errors import DataError
+
+
+@click.command("verify")
+@click.argument("prefixes", nargs=-1, required=True, metavar="PREFIX...")
+@click.option("--vocab-size", type=click.IntRange(1), help="Refuse token ids from this on.")
+def command(prefixes: tuple[str, ...], vocab_size: int | None) -> None:
+    """Read every byte of the datasets and check that all of it fits together.
+
+    Ends with code 2 if one is damaged, after all have been read.
+
+    \b
+    Example:
+      neoxlite data verify data/*_text_document.idx
+    """
+    damaged = 0
+    for given in prefixes:
+        prefix = given.removesuffix(".idx")
+        try:
+            click.echo(f"{prefix}: {_verified(prefix, vocab_size)}")
+        except DataError as error:
+            damaged += 1
+            say(error.message)
+    if damaged:
+        raise DataError(
+            f"{damaged} of {len(prefixes)} datasets are damaged",
+            hint="Copy them again, write them anew, or keep what is whole with `neoxlite data repair`.",
+        )
+
+
+def _verified(prefix: str, vocab_size: int | None) -> str:
+    dataset = IndexedDataset(prefix)
+    summary = dataset.verify()
+    if vocab_size is not None and summary.largest_id >= vocab_size:
+        raise DataError(f"{prefix}: token {summary.largest_id} lies outside a vocabulary of {vocab_size}")
+    told = read_info(prefix)
+    if told is not None and (told.tokens, told.largest_id) != (summary.tokens, summary.largest_id):
+        raise DataError(
+            f"{prefix}: {summary.tokens} tokens up to {summary.largest_id}, "
+            f"but {told.tokens} up to {told.largest_id} were written"
+        )
+    return f"whole, {summary.documents:,} documents, {summary.tokens:,} tokens, largest id {summary.largest_id:,}"
