@@ -19,6 +19,7 @@ LAUNCHERS = ("mpirun", "pdsh", "srun", "torchrun")
 MARK = "a-rank-of-this-test"
 GONE_WITHIN_S = 30
 SAVED_FOR_WALLTIME, STOPPED = 85, 86
+ENDLESS = 20_000  # iterations: minutes, and an index map that is made in a moment
 
 # How the process that started the ranks, or those of node2, is known by its command line.
 LAUNCHER_PROCESS = {
@@ -45,14 +46,10 @@ def start_sleeping_ranks(user: User, launcher: str) -> str:
     job = user.write_job("sleep", procs_per_node=2, command=command)
     id_ = user.submit(job, "--nodes", "2", "--launcher", launcher)
 
-    def are_there() -> bool:
+    def has_ranks() -> bool:
         return all(len(processes(user.bed, node.name, f"time.sleep(600) {MARK}")) >= 2 for node in user.bed.nodes)
 
-    try:
-        wait_until(are_there, 90, "the ranks do not start")
-    except Exception as error:
-        error.add_note(user.log(id_)) if hasattr(error, "add_note") else None
-        raise
+    user.wait_for(id_, has_ranks, "with all ranks")
     return id_
 
 
@@ -78,9 +75,9 @@ def test_no_process_is_left_after_kill(user: User, bed: Testbed, launcher: str, 
 def test_warning_before_the_walltime_saves_a_checkpoint(user: User, training: Training, launcher: str) -> None:
     """The scheduler's signal before the walltime makes every rank save and end; the job's code is 85."""
     save = user.folder / "checkpoints"
-    job = user.write_job("stopped", train=training.job(train_iters=1_000_000, save=str(save)))
+    job = user.write_job("stopped", train=training.job(train_iters=ENDLESS, save=str(save)))
     id_ = user.submit(job, "--nodes", "2", "--launcher", launcher)
-    wait_until(lambda: bool(user.losses(id_)), 120, "the training does not start", pause_s=1)
+    user.wait_for(id_, lambda: bool(user.losses(id_)), "training")
     user.run("scancel", "--signal=USR2", "--batch", id_)
 
     assert user.wait(id_) == SAVED_FOR_WALLTIME, user.log(id_)
@@ -94,9 +91,9 @@ def test_warning_before_the_walltime_saves_a_checkpoint(user: User, training: Tr
 def test_cancelled_training_saves_a_checkpoint(user: User, training: Training) -> None:
     """``hpcjob cancel`` lets the trainer save before it ends."""
     save = user.folder / "checkpoints"
-    job = user.write_job("cancelled", train=training.job(train_iters=1_000_000, save=str(save)))
+    job = user.write_job("cancelled", train=training.job(train_iters=ENDLESS, save=str(save)))
     id_ = user.submit(job, "--nodes", "2", "--launcher", "mpirun")
-    wait_until(lambda: bool(user.losses(id_)), 120, "the training does not start", pause_s=1)
+    user.wait_for(id_, lambda: bool(user.losses(id_)), "training")
     user.hpcjob("cancel", id_)
     user.wait_for_state(id_, "CANCELLED")
     outcome = json.loads((user.jobdir(id_) / "outcome.json").read_text())

@@ -60,7 +60,7 @@ def test_timeout(user: User) -> None:
     job = user.submit(user.write_job("long", kind="cpu", command=SLEEP, stop_before_s=0))
     user.wait_for_state(job, "RUNNING")
     user.run("scontrol", "update", f"jobid={job}", "EndTime=now")
-    user.wait_for_state(job, "TIMEOUT", timeout_s=90)
+    user.wait_for_state(job, "TIMEOUT")
 
 
 def test_script_rendered_to_a_file_runs_by_itself(user: User) -> None:

@@ -31,6 +31,7 @@ CONFIG: dict[str, Any] = {
     "train_iters": ITERATIONS,
     "log_interval": 1,
     "eval_interval": 100_000,
+    "checkpoint_factor": 100_000,
     "eval_iters": 1,
     "tokenizer_type": "CharLevelTokenizer",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.cluster.testbed.processes import TestbedError, wait_until
 
 BIN = Path(sys.executable).parent
 PROFILE = "testbed"
+ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"}
 
 
 class User:
@@ -74,18 +75,22 @@ class User:
         """The job's directory."""
         return Path(self.status(job)["jobdir"])
 
-    def wait_for_state(self, job: str, state: str, timeout_s: float = 60) -> None:
-        """Ask ``hpcjob status`` until it says ``state``."""
-        seen: list[dict[str, Any]] = []
+    def wait_for(self, job: str, condition: Callable[[], bool], what: str, timeout_s: float = 120) -> None:
+        """Poll until ``condition`` holds; if it does not, or the job ends before, the error has its status and log."""
 
-        def arrived() -> bool:
-            seen.append(self.status(job))
-            return bool(seen[-1]["state"] == state)
+        def holds_or_has_ended() -> bool:
+            return condition() or self.status(job)["state"] in ENDED
 
         try:
-            wait_until(arrived, timeout_s, "", pause_s=0.3)
-        except TestbedError:
-            raise TestbedError(f"job {job} is not {state} but {seen[-1]}:\n{self.log(job)}") from None
+            wait_until(holds_or_has_ended, timeout_s, f"waited for job {job} to be {what}", pause_s=0.3)
+            if not condition():
+                raise TestbedError(f"job {job} has ended and was not {what}")
+        except TestbedError as error:
+            raise TestbedError(f"{error}: {self.status(job)}\n{self.log(job)}") from None
+
+    def wait_for_state(self, job: str, state: str, timeout_s: float = 90) -> None:
+        """Ask ``hpcjob status`` until it says ``state``."""
+        self.wait_for(job, lambda: self.status(job)["state"] == state, state, timeout_s)
 
     def wait(self, job: str, timeout_s: float = 120) -> int:
         """Wait with ``hpcjob wait``; the code it ends with, which is the job's."""
