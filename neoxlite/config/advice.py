@@ -40,12 +40,17 @@ def _narrow_mlp(values: Mapping[str, Any], entries: Mapping[str, Entry]) -> Iter
     )
 
 
-def differences(values: Mapping[str, Any]) -> list[str]:
+def differences(values: Mapping[str, Any], entries: Mapping[str, Entry]) -> list[str]:
     """Return where training with these values is another than GPT-NeoX at ea7aefd8 makes of them."""
     notes = []
     if values["gradient_clipping"] == 1.0:
         notes.append(
             "gradient_clipping 1.0 clips here; GPT-NeoX since March 2023 does not hand this value on, and never clips"
+        )
+    if values["gradient_accumulation_steps"] > 1 and "gradient_accumulation_steps" not in entries:
+        notes.append(
+            f"gradient_accumulation_steps {values['gradient_accumulation_steps']} follows from train_batch_size; "
+            "GPT-NeoX takes 1 unless null is written, and refuses the batch"
         )
     if values["pipe_parallel_size"] >= 1 and values["gradient_accumulation_steps"] > 1:
         notes.append(

@@ -170,6 +170,8 @@ class _Resolver:
         names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
         with self.where.of(*names):
             train, micro, accumulation = (values[name] for name in names)
+            if train is not None and micro is not None and names[-1] not in self.entries:
+                accumulation = None  # it follows; GPT-NeoX takes its default of 1, and mostly refuses the batch then
             batch = resolve_batch(train, micro, accumulation, sizes.data)
         values.update(zip(names, (batch.train, batch.micro, batch.accumulation), strict=True), batch_size=batch.micro)
         return batch
@@ -228,7 +230,7 @@ class _Resolver:
             **{name: value for name, value in values.items() if name in fields},
             config_paths=self.files.paths,
             warnings=self.warnings,
-            notes=differences(values),
+            notes=differences(values, self.entries),
             unsupported=unsupported,
             zero_stage_reason=reason,
             batch=batch,

@@ -79,13 +79,23 @@ def test_what_the_message_proposes_works(train: int, micro: int, accumulation: i
 
 
 def test_mismatch_names_place_numbers_and_a_way_out(load: Load) -> None:
-    """The case of a user who raised the total and forgot the accumulation, whose default is 1."""
+    """The case of a user who raised the total and forgot the accumulation."""
     with pytest.raises(ConfigError) as caught:
-        load(train_batch_size=64, train_micro_batch_size_per_gpu=4, world_size=8)
+        load(train_batch_size=64, train_micro_batch_size_per_gpu=4, gradient_accumulation_steps=1, world_size=8)
     assert caught.value.message.endswith(
         "small.yml:15: train_batch_size 64 != micro-batch 4 x accumulation 1 x data parallel 8 = 32"
     )
     assert caught.value.hint == "set gradient_accumulation_steps: 2, or train_batch_size: 32"
+
+
+def test_accumulation_that_is_not_given_follows(load: Load) -> None:
+    """Total and micro-batch leave one accumulation; GPT-NeoX takes its default of 1 there and refuses the batch."""
+    cfg = load(train_batch_size=64, train_micro_batch_size_per_gpu=4, world_size=8, gradient_clipping=0.5)
+    assert cfg.gradient_accumulation_steps == 2
+    assert cfg.source("gradient_accumulation_steps") == "derived"
+    assert [note.split(";")[0] for note in cfg.notes] == ["gradient_accumulation_steps 2 follows from train_batch_size"]
+    with pytest.raises(ConfigError, match="60 != micro-batch 4 x accumulation 1 x data parallel 8 = 32"):
+        load(train_batch_size=60, train_micro_batch_size_per_gpu=4, world_size=8)
 
 
 @_FIXED

@@ -148,7 +148,10 @@ def test_diff_of_several_files_as_json(capsys: pytest.CaptureFixture[str]) -> No
     [
         (["125M", "--set", "num_layrs=3"], ["neoxlite: --set: num_layrs is not a GPT-NeoX key", "num_layers"]),
         (["125M", "--world-size", "3", "--set", "pipe_parallel_size=2"], ["3 GPUs cannot be shared out", "use 2 or 4"]),
-        (["2-7B", "runs/2.7B-1node-dp8", "--world-size", "4"], ["train_batch_size 32 != micro-batch 4", "steps: 2"]),
+        (
+            ["2-7B", "runs/2.7B-1node-dp8", "--world-size", "16"],
+            ["train_batch_size 32 != micro-batch 4", "train_batch_size: 64 with"],
+        ),
         (["125M", "--set", "z_loss"], ["--set z_loss: not of the form KEY=VALUE", "write --set"]),
         (["nothing-like-it"], ["nothing-like-it.yml: no such configuration file", "125M.yml"]),
     ],

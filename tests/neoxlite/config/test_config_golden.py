@@ -16,6 +16,7 @@ _RESOLVED = golden("config/resolved.json")
 # Invalid upstream, accepted here on purpose.
 _ACCEPTED = {
     "bf16_no_zero": "upstream crashes reading the stage of a block it has not filled in yet; here it becomes 1",
+    "batch_mismatch": "train 64, micro 4, 8 GPUs: upstream's default accumulation of 1 fails; here 2 follows",
     "lr_string": "YAML 1.1 reads 1e-3 (no dot) as a text; here it is the number that was meant",
 }
 # Accepted upstream, refused here on purpose.
@@ -89,12 +90,13 @@ def test_own_cases_resolve_as_upstream(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", _RESOLVED["invalid"], ids=_name)
 def test_invalid_cases_are_refused(case: dict[str, Any]) -> None:
-    """What upstream refuses is refused, with a place or a key in the message and something to do; two are mended."""
+    """What upstream refuses is refused, with a place or a key in the message and something to do; three are mended."""
     arguments = (case["files"], GOLDEN / "config")
     if case["case"] in _ACCEPTED:
         cfg = load_config(*arguments, world_size=case["global_num_gpus"])
         assert cfg.lr == 0.001
         assert cfg.zero_stage == (1 if case["case"] == "bf16_no_zero" else 0)
+        assert cfg.gradient_accumulation_steps == (2 if case["case"] == "batch_mismatch" else 1)
         return
     with pytest.raises(ConfigError) as caught:
         load_config(*arguments, world_size=case["global_num_gpus"])
