@@ -1,9 +1,9 @@
 """Notices the death of a rank at once, whatever the other ranks wait for.
 
 A rank that waits for a dead peer inside a GPU collective learns of it by the time-out only: NCCL has no connection
-whose end would tell it, and Python's signal handlers do not run there. So each rank keeps one idle TCP connection to rank 0.
-The kernel closes it when a process ends, however it ends; rank 0 passes the news on. A rank that has not come to an end
-by itself a few seconds later leaves.
+whose end would tell it, and Python's signal handlers do not run there. So each rank keeps one idle TCP connection to
+rank 0. The kernel closes it when a process ends, however it ends; rank 0 passes the news on. A rank that has not come
+to an end by itself a few seconds later leaves.
 """
 
 from __future__ import annotations
