@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from neoxlite.errors import ConfigError
 
+_MOST_GPUS = 1_000_000  # the hints look through the divisors
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -30,17 +32,12 @@ def layout(world_size: int, pipe_parallel_size: int, model_parallel_size: int) -
     """Return the layout of ``world_size`` GPUs; a pipe or model parallel size of 0 counts as 1.
 
     Raises:
-        ConfigError: a size is negative, or the GPUs are not a multiple of pipe x model.
+        ConfigError: fewer than one GPU or more than a million, or not a multiple of pipe x model.
     """
-    for name, size, least in (
-        ("world size", world_size, 1),
-        ("pipe_parallel_size", pipe_parallel_size, 0),
-        ("model_parallel_size", model_parallel_size, 0),
-    ):
-        if size < least:
-            raise ConfigError(
-                f"{name} is {size}; it cannot be less than {least}", hint=f"set {name} to {least} or more"
-            )
+    if not 1 <= world_size <= _MOST_GPUS:
+        raise ConfigError(
+            f"the world size is {world_size}; it must be from 1 to {_MOST_GPUS:,}", hint="give the number of GPUs"
+        )
     pipe, model = max(1, pipe_parallel_size), max(1, model_parallel_size)
     if world_size % (pipe * model):
         raise ConfigError(

@@ -33,12 +33,12 @@ class Range:
     @property
     def words(self) -> str:
         """``at least 1``, ``from 0 to 1``, ``greater than 0 and at most 1,000``."""
-        low = f"{'greater than' if self.low_is_open else 'at least'} {self.low:,g}"
+        low = f"{'greater than' if self.low_is_open else 'at least'} {_number(self.low):,}"
         if math.isinf(self.high):
             return low
         if not self.low_is_open and not self.high_is_open:
-            return f"from {self.low:,g} to {self.high:,g}"
-        return f"{low} and {'less than' if self.high_is_open else 'at most'} {self.high:,g}"
+            return f"from {_number(self.low):,} to {_number(self.high):,}"
+        return f"{low} and {'less than' if self.high_is_open else 'at most'} {_number(self.high):,}"
 
     @property
     def json_schema(self) -> dict[str, float]:
@@ -46,4 +46,8 @@ class Range:
         keywords = {"exclusiveMinimum" if self.low_is_open else "minimum": self.low}
         if not math.isinf(self.high):
             keywords["exclusiveMaximum" if self.high_is_open else "maximum"] = self.high
-        return {word: int(limit) if limit.is_integer() else limit for word, limit in keywords.items()}
+        return {word: _number(limit) for word, limit in keywords.items()}
+
+
+def _number(limit: float) -> float:
+    return int(limit) if limit.is_integer() else limit

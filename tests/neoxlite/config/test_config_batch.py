@@ -114,11 +114,19 @@ def test_layout_uses_all_gpus_or_is_refused(world: int, pipe: int, model: int) -
     assert all(count % copy == 0 and abs(count - world) < copy for count in counts)
 
 
-@pytest.mark.parametrize(("world", "pipe", "model"), [(0, 1, 1), (8, -1, 1), (8, 1, -2)])
-def test_impossible_sizes(world: int, pipe: int, model: int) -> None:
-    """Sizes below their least."""
-    with pytest.raises(ConfigError, match="cannot be less than"):
-        layout(world, pipe, model)
+@pytest.mark.parametrize("world", [0, -8, 10**7, 10**18])
+def test_impossible_world_sizes(world: int) -> None:
+    """None at all, and more than any machine has: refused before anything is looked for among so many."""
+    with pytest.raises(ConfigError, match=r"the world size is -?\d+; it must be from 1 to 1,000,000"):
+        layout(world, 7, 1)
+
+
+@pytest.mark.parametrize("key", ["pipe_parallel_size", "model_parallel_size"])
+@pytest.mark.parametrize("size", [-1, 10**12])
+def test_impossible_parallel_sizes(key: str, size: int, load: Load) -> None:
+    """Below 0, where 0 counts as 1, and so large that the stages could not be listed."""
+    with pytest.raises(ConfigError, match=rf"small\.yml:15: {key} is {size}; it must be from 0 to 10,000"):
+        load(**{key: size})
 
 
 def test_world_size_of_run_file_or_one_copy(load: Load) -> None:

@@ -55,7 +55,7 @@ def _use(cfg: NeoxConfig) -> None:
     padded = cfg.padded_vocab_size(1000)
     cfg.parameter_count(padded)
     cfg.flops_per_iteration(padded)
-    if cfg.pipe_parallel_size <= 16:
+    if cfg.num_layers <= 64:
         cfg.pipeline_partition(max(1, cfg.pipe_parallel_size), padded)
 
 

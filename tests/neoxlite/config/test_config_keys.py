@@ -145,7 +145,7 @@ def test_schema_says_what_the_table_says() -> None:
     keys = schema["properties"]
     assert keys.keys() == key_table().keys() | old_key_table().keys()
     assert keys["num_layers"]["type"] == ["integer", "null"]
-    assert (keys["num_layers"]["minimum"], keys["num_layers"]["maximum"]) == (1, 100_000)
+    assert (keys["num_layers"]["minimum"], keys["num_layers"]["maximum"]) == (1, 10_000)
     assert keys["pos_emb"]["enum"] == ["learned", "rotary", "sinusoidal", "rpe", "alibi", "none", None]
     assert keys["weight_decay"]["anyOf"][0] == {"type": ["number", "null"], "minimum": 0}
     assert re.fullmatch(keys["min_lr"]["anyOf"][1]["pattern"], "1e-5")

@@ -108,9 +108,11 @@ def test_null_is_the_default(load: Load) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"num_layers": 0}, "num_layers is 0; it must be from 1 to 100,000"),
-        ({"num_layers": 10**12}, "num_layers is 1000000000000; it must be from 1 to 100,000"),
-        ({"hidden_size": 10**12 + 39}, "hidden_size 1000000000039 is not a multiple of num_attention_heads 4"),
+        ({"num_layers": 0}, "num_layers is 0; it must be from 1 to 10,000"),
+        ({"num_layers": 10**12}, "num_layers is 1000000000000; it must be from 1 to 10,000"),
+        ({"hidden_size": 10**12 + 39}, "hidden_size is 1000000000039; it must be from 1 to 1,000,000"),
+        ({"num_attention_heads": 10**12}, "num_attention_heads is 1000000000000; it must be from 1 to 100,000"),
+        ({"global_num_gpus": 10**12}, "global_num_gpus is 1000000000000; it must be from 1 to 1,000,000"),
         ({"hidden_size": 10**30}, "hidden_size must be a whole number"),
         ({"attention_config": [[["global"], 10**12]]}, "attention_config repeats 1 kinds 1000000000000 times"),
         ({"save": "x", "checkpoint_factor": 2.5}, "checkpoint_factor is 2.5; with checkpoint_scale linear"),
