@@ -11,7 +11,7 @@
 #PBS -v RTYPE=rt_HF,USE_SSH=1
 #PBS -m ae
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 f2c611ed9ce9
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 59ccf4dcc7e8
 # submit: qsub FILE
 
 set -euo pipefail
@@ -180,6 +180,7 @@ export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl
 export NEOXLITE_PEAK_TFLOPS=989
 
 export MASTER_ADDR=${hosts%%,*}
+getent hosts "$MASTER_ADDR" >/dev/null || fail "nodes: $MASTER_ADDR has no address here (see network_interface of the profile)"
 digits=000000000${job_id//[!0-9]/} # a port of this job's own, that nothing listens on
 export MASTER_PORT=$((20000 + 10#${digits: -9} % 20000))
 while (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done

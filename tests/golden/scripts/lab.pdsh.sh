@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 0bce98f8aa5f
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 8e1c9ac905cd
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -146,6 +146,7 @@ export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl
 export NEOXLITE_PEAK_TFLOPS=312
 
 export MASTER_ADDR=${hosts%%,*}
+getent hosts "$MASTER_ADDR" >/dev/null || fail "nodes: $MASTER_ADDR has no address here (see network_interface of the profile)"
 digits=000000000${job_id//[!0-9]/} # a port of this job's own, that nothing listens on
 export MASTER_PORT=$((20000 + 10#${digits: -9} % 20000))
 while (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done

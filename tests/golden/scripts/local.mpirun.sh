@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 9b0f4e0ccd81
+# template local.sh.j2 over base.sh.j2 and parts, sha256 9192b15cf750
 # submit: bash FILE
 
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 26e1d7f90dff
+# template local.sh.j2 over base.sh.j2 and parts, sha256 72caed9887d8
 # submit: bash FILE
 
 set -euo pipefail

@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # Miyabi-G, JCAHPC: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 8a87f63c9e2f
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 9e0e15d16035
 # submit: qsub FILE
 
 set -euo pipefail
@@ -170,6 +170,7 @@ export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl
 export NEOXLITE_PEAK_TFLOPS=989
 
 export MASTER_ADDR=${hosts%%,*}
+getent hosts "$MASTER_ADDR" >/dev/null || fail "nodes: $MASTER_ADDR has no address here (see network_interface of the profile)"
 digits=000000000${job_id//[!0-9]/} # a port of this job's own, that nothing listens on
 export MASTER_PORT=$((20000 + 10#${digits: -9} % 20000))
 while (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done

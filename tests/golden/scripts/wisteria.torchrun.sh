@@ -9,7 +9,7 @@
 #PJM -o %n.%j.out
 #PJM --norestart
 # Wisteria/BDEC-01 Aquarius, the University of Tokyo: made by hpcjob 0.1.0
-# template pjm.sh.j2 over base.sh.j2 and parts, sha256 36834e2fa03b
+# template pjm.sh.j2 over base.sh.j2 and parts, sha256 b8ef9386f627
 # submit: pjsub FILE
 
 set -euo pipefail
@@ -172,6 +172,7 @@ export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl
 export NEOXLITE_PEAK_TFLOPS=312
 
 export MASTER_ADDR=${hosts%%,*}
+getent hosts "$MASTER_ADDR" >/dev/null || fail "nodes: $MASTER_ADDR has no address here (see network_interface of the profile)"
 digits=000000000${job_id//[!0-9]/} # a port of this job's own, that nothing listens on
 export MASTER_PORT=$((20000 + 10#${digits: -9} % 20000))
 while (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done

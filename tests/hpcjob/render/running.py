@@ -65,6 +65,11 @@ class Running:
         (pid,) = (pid for pid, line in self.processes().items() if words in line)
         os.kill(pid, number)
 
+    def end(self) -> int:
+        """Wait until the script has ended, and return its code."""
+        self.wait_for(lambda: self.script.poll() is not None, "end")
+        return self.script.wait()
+
     def all_gone(self) -> int:
         """Wait until the script and all its processes are gone, and return the script's code."""
         self.wait_for(lambda: self.script.poll() is not None and not self.processes(), "end", DEADLINE_S)

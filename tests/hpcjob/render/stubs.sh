@@ -59,6 +59,9 @@ case ${0##*/} in
   scontrol) # show hostnames LIST
     printf '%s\n' ${STUB_HOSTS//,/ }
     ;;
+  getent) # hosts NAME: every name has an address but those that STUB_HOSTS does not name
+    [[ ,$STUB_HOSTS, == *,$2,* ]]
+    ;;
   nvidia-smi)
     [[ ${1-} != -L ]] || for ((i = 0; i < STUB_GPUS; i++)); do echo "GPU $i: NVIDIA H200 (UUID: GPU-$i)"; done
     ;;

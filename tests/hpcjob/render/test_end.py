@@ -64,7 +64,7 @@ def test_a_signal_to_the_script_stops_the_training_in_time(
     with job(world, case) as started:
         started.wait_for(lambda: len([*started.jobdir.glob("arrived.*.env")]) == 4, "start of the ranks")
         os.kill(started.script.pid, number)
-        assert started.all_gone() == code, started.log()
+        assert started.end() == code, started.log()
         assert (record(started)["code"], record(started)["signal"], record(started)["step"]) == (code, said, "train")
 
 
@@ -74,7 +74,7 @@ def test_a_stop_file_by_hand_stops_the_training(world: World) -> None:
     with job(world, case) as started:
         started.wait_for(lambda: len([*started.jobdir.glob("arrived.*.env")]) == 4, "start of the ranks")
         (started.jobdir / "stop").write_text("request\n")
-        assert started.all_gone() == 86
+        assert started.end() == 86
 
 
 def test_timer_stops_the_training_where_no_signal_comes(world: World) -> None:
@@ -83,7 +83,7 @@ def test_timer_stops_the_training_where_no_signal_comes(world: World) -> None:
         "miyabi", train={"configs": ["x.yml"]}, env={"WORK": TRAINER}, walltime="60s", stop_before_s=58, launcher="pdsh"
     )
     with job(world, case) as started:
-        assert started.all_gone() == 85, started.log()
+        assert started.end() == 85, started.log()
 
 
 def test_a_stop_between_steps_starts_no_further_one(world: World) -> None:
@@ -96,7 +96,7 @@ def test_a_stop_between_steps_starts_no_further_one(world: World) -> None:
     with job(world, world.plan("lab", steps=steps)) as started:
         started.wait_for(lambda: any(started.jobdir.glob("arrived1.*.env")), "start")
         os.kill(started.script.pid, signal.SIGUSR2)
-        assert started.all_gone() == 85
+        assert started.end() == 85
         assert not [*started.jobdir.glob("arrived2.*")]
 
 
@@ -170,7 +170,7 @@ def real_job(folder: Path, launcher: str, code: str, *arguments: str) -> Iterato
 def test_local_job_runs_for_real(tmp_path: Path, launcher: str) -> None:
     """Two ranks under the real launcher, a Japanese name, a folder with a blank and a quote."""
     with real_job(tmp_path, launcher, SPEAK, "a b", "学習", ":") as started:
-        assert started.all_gone() == 0, started.log()
+        assert started.end() == 0, started.log()
         for rank in range(2):
             (log,) = started.jobdir.glob(f"*_{rank}_log.out")
             assert log.read_text() == f"rank {rank} of 2 a b 学習 :\n"

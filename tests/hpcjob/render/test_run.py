@@ -128,6 +128,23 @@ def test_wrong_number_of_gpus(world: World, gpus: str) -> None:
     assert f"asked were 2 GPUs, there are {gpus}" in run.log
 
 
+def test_wrong_number_of_gpus_on_another_node(world: World) -> None:
+    """Each node counts before its first rank starts; one that lacks a GPU ends the job on all nodes."""
+    (world.bin / "nvidia-smi").write_text(
+        "#!/bin/bash\nfor ((i = 0; i < (${RANK-0} < 2 ? 2 : 1); i++)); do echo 'GPU 0: NVIDIA H200'; done\n"
+    )
+    run = world.run(world.plan("lab", launcher="torchrun", env={"WORK": "sleep 600"}))
+    assert run.code == 87
+    assert "asked were 2 GPUs, there are 1" in run.log
+
+
+def test_first_node_without_an_address(world: World) -> None:
+    """Ranks would wait for a name that leads nowhere until the walltime."""
+    run = world.run(world.plan("abci3"), env={"STUB_HOSTS": "elsewhere"})
+    assert run.code == 87
+    assert "check: nodes: node1 has no address here" in run.log
+
+
 def test_gpus_that_are_masked_are_not_counted(world: World) -> None:
     """On a node shared with others the scheduler's mask says which GPUs are the job's."""
     mask = {"STUB_GPUS": "8", "CUDA_VISIBLE_DEVICES": "4,7"}

@@ -16,7 +16,7 @@ from hpcjob.render import render
 from tests.hpcjob.render.plans import plan as make
 from tests.hpcjob.render.plans import profile
 
-STUBS = ("mpirun", "srun", "pdsh", "scontrol", "nvidia-smi", "python")
+STUBS = ("mpirun", "srun", "pdsh", "scontrol", "getent", "nvidia-smi", "python")
 GPUS = 2
 
 MODULES = """
@@ -114,11 +114,11 @@ class World:
         changes.setdefault("node", {"gpus": 0 if name == "local" else GPUS})
         return profile(name, network_interface=None, queues={}, **changes)
 
-    def plan(self, name: str, *, settings: Mapping[str, Any] | None = None, **job: Any) -> Plan:
+    def plan(self, where: str, /, *, settings: Mapping[str, Any] | None = None, **job: Any) -> Plan:
         """Return a plan whose Python is the stub and whose command writes down what arrives."""
         if not {"train", "steps"} & job.keys():
             job.setdefault("command", ["python", "job.py"])
-        return make(self.profile(name, **settings or {}), interpreter=str(self.bin / "python"), **job)
+        return make(self.profile(where, **settings or {}), interpreter=str(self.bin / "python"), **job)
 
     def run(self, plan: Plan, *, env: Mapping[str, str] | None = None, jobdir: Path | None = None) -> Run:
         """Render and run, as its scheduler would."""
