@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from neoxlite.data.blending import BlendedDataset, normalize_weights, samples_per_dataset, weights_by_documents
+from neoxlite.data.dataset_info import check_dataset
 from neoxlite.data.gpt_dataset import GPTDataset
 from neoxlite.data.index_cache import IndexRequest, build_blend, build_index
+from neoxlite.data.index_map import epochs_needed
 from neoxlite.data.indexed import IndexedDataset
 from neoxlite.data.split import split_documents
 from neoxlite.errors import DataError
+from neoxlite.tokenizers.base import Tokenizer
 
 SPLITS = ("train", "valid", "test")
+_LOG = logging.getLogger(__name__)
+_MANY_EPOCHS: Final = 100
+_MAX_EPOCHS: Final = 10_000
 
 
 class DataSettings(Protocol):
@@ -33,6 +40,10 @@ class DataSettings(Protocol):
     def valid_data_weights(self) -> list[float] | None: ...
     @property
     def test_data_weights(self) -> list[float] | None: ...
+    @property
+    def weight_by_num_documents(self) -> bool: ...
+    @property
+    def weighted_sampler_alpha(self) -> float: ...
     @property
     def split(self) -> str: ...
     @property
@@ -68,6 +79,11 @@ class DataSets:
     test: GPTDataset | BlendedDataset | None
     sources: tuple[Source, ...]
 
+    def check(self, tokenizer: Tokenizer, padded_vocab_size: int) -> None:
+        """Refuse datasets that another tokenizer made. Raises DataError as `check_dataset` does."""
+        for dataset in {source.dataset.dataset.prefix: source.dataset.dataset for source in self.sources}.values():
+            check_dataset(dataset, tokenizer, padded_vocab_size)
+
     def describe(self) -> str:
         """Return a table of what each split reads: documents, tokens, epochs, samples."""
         rows = [("split", "dataset", "weight", "documents", "tokens", "epochs", "samples")]
@@ -94,6 +110,20 @@ class DataSets:
         return "\n".join(lines)
 
 
+Wanted = tuple[int | None, int | None, int | None]
+
+
+def epoch_iterations(samples: int, epochs: int, *, micro_batches: int, gradient_accumulation_steps: int) -> int:
+    """Return the iterations of whole passes over ``samples`` (training.py at ea7aefd8, key train_epochs).
+
+    Args:
+        samples: length of the training samples that `build_datasets` makes of one epoch.
+        epochs: passes.
+        micro_batches: samples of a batch of all ranks, micro-batch x data-parallel size.
+    """
+    return samples // micro_batches * epochs // gradient_accumulation_steps
+
+
 def samples_wanted(cfg: DataSettings) -> tuple[int, int, int]:
     """Return the samples that training, validation and testing read in all (data_utils.py at ea7aefd8)."""
     if cfg.train_iters is None:
@@ -105,7 +135,7 @@ def samples_wanted(cfg: DataSettings) -> tuple[int, int, int]:
 
 def build_datasets(
     cfg: DataSettings,
-    num_samples: tuple[int, int, int] | None = None,
+    num_samples: Wanted | None = None,
     *,
     is_builder: bool = True,
     wait: Callable[[], None] | None = None,
@@ -114,7 +144,8 @@ def build_datasets(
 
     Args:
         cfg: the configuration.
-        num_samples: samples wanted for training, validation and testing; by default what `samples_wanted` says.
+        num_samples: samples wanted for training, validation and testing; by default what `samples_wanted` says. None
+            for a split reads each of its documents once, as upstream does for train_epochs.
         is_builder: true in the one process (of the job, or of each node without a shared file system) that writes the
             index files.
         wait: barrier between the builder and the others, with a time limit of its own. It is reached exactly once by
@@ -139,7 +170,7 @@ class _Builder:
         self._is_builder = is_builder
         self._sources: list[Source] = []
 
-    def build(self, wanted: tuple[int, int, int]) -> DataSets:
+    def build(self, wanted: Wanted) -> DataSets:
         cfg = self._cfg
         lists = (cfg.train_data_paths, cfg.valid_data_paths, cfg.test_data_paths)
         if cfg.data_path and any(lists):
@@ -163,15 +194,13 @@ class _Builder:
         return DataSets(parts[0], parts[1], parts[2], tuple(self._sources))
 
     def _mixture(
-        self, split: str, paths: Sequence[str] | None, weights: Sequence[float] | None, wanted: int
+        self, split: str, paths: Sequence[str] | None, weights: Sequence[float] | None, wanted: int | None
     ) -> BlendedDataset | None:
         if not paths:
             return None
         datasets = [IndexedDataset(path) for path in paths]
-        # These two keys are attributes of a NeoxConfig, but no fields of it.
-        if getattr(self._cfg, "weight_by_num_documents", False):
-            alpha = getattr(self._cfg, "weighted_sampler_alpha", 1.0)
-            weights = weights_by_documents([len(dataset) for dataset in datasets], alpha)
+        if self._cfg.weight_by_num_documents:
+            weights = weights_by_documents([len(dataset) for dataset in datasets], self._cfg.weighted_sampler_alpha)
         elif weights is None:
             weights = [1.0] * len(paths)
         if len(weights) != len(paths):
@@ -180,7 +209,7 @@ class _Builder:
                 hint="Give one weight for each dataset.",
             )
         weights = normalize_weights(weights, f"{split}_data_weights")
-        counts = samples_per_dataset(weights, wanted)
+        counts = [None] * len(weights) if wanted is None else samples_per_dataset(weights, wanted)
         members = []
         for number, (dataset, count, weight) in enumerate(zip(datasets, counts, weights, strict=True)):
             member = self._samples(split, f"{split}_{number}", dataset, range(len(dataset)), count, weight)
@@ -192,15 +221,30 @@ class _Builder:
         return BlendedDataset(members, order, within)
 
     def _samples(
-        self, split: str, name: str, dataset: IndexedDataset, documents: range, wanted: int, weight: float = 1.0
+        self, split: str, name: str, dataset: IndexedDataset, documents: range, wanted: int | None, weight: float = 1.0
     ) -> GPTDataset | None:
         if not documents:
             return None
-        request = IndexRequest(dataset, documents, name, wanted, self._cfg.seq_length, self._cfg.seed)
+        epochs = 1 if wanted is None else None
+        request = IndexRequest(dataset, documents, name, wanted, self._cfg.seq_length, self._cfg.seed, epochs)
         try:
+            _check_epochs(request)
             index_map, _ = build_index(request, is_builder=self._is_builder)
         except DataError as error:
             raise DataError(f"{dataset.prefix}, {split}: {error.message}", hint=error.hint) from error
         samples = GPTDataset(dataset, index_map, self._cfg.seq_length)
         self._sources.append(Source(split, samples, documents, weight))
         return samples
+
+
+def _check_epochs(request: IndexRequest) -> None:
+    """Refuse a number of epochs that is a mistake in the configuration, and say one that may be."""
+    tokens = request.num_tokens
+    if request.num_samples is None or tokens == 0:
+        return
+    epochs = epochs_needed(tokens, request.seq_length, request.num_samples)
+    told = f"{epochs:,} epochs of {tokens:,} tokens for {request.num_samples:,} samples of {request.seq_length} tokens"
+    if epochs > _MAX_EPOCHS:
+        raise DataError(told, hint="Give more text, a larger share of split, or fewer train_iters.")
+    if epochs > _MANY_EPOCHS:
+        _LOG.warning("%s: %s", request.dataset.prefix, told)

@@ -20,6 +20,7 @@ from neoxlite.data.array_file import map_arrays, warn_damaged, write_arrays
 from neoxlite.data.blending import blend_order
 from neoxlite.data.index_map import IndexMap, build_index_map
 from neoxlite.data.indexed import IndexedDataset
+from neoxlite.data.upstream_cache import read_upstreams
 
 _LAYOUT: Final = 1  # raise it when the arrays or the file change
 
@@ -32,17 +33,24 @@ class IndexRequest:
         dataset: the tokens.
         documents: the range of sequence numbers that belongs to the split.
         name: "train", "valid" or "test", with the number in a weighted list ("train_0"); only for the file name.
-        num_samples: samples wanted.
+        num_samples: samples wanted; None with ``epochs`` given instead.
         seq_length: tokens of a sample.
         seed: of the shuffling.
+        epochs: how often to read each document, in place of ``num_samples``.
     """
 
     dataset: IndexedDataset
     documents: range
     name: str
-    num_samples: int
+    num_samples: int | None
     seq_length: int
     seed: int
+    epochs: int | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the split, once."""
+        return int(np.sum(self.dataset.sizes[self.documents.start : self.documents.stop], dtype=np.int64))
 
     def build(self) -> IndexMap:
         """Compute the arrays in memory. Raises DataError as `build_index_map` does."""
@@ -52,13 +60,13 @@ class IndexRequest:
             num_samples=self.num_samples,
             seq_length=self.seq_length,
             seed=self.seed,
+            epochs=self.epochs,
         )
 
     def cache_path(self) -> Path:
         """Return the file of these arrays, beside the dataset."""
-        settings = (
-            f"{_LAYOUT} {self.documents.start} {self.documents.stop} {self.num_samples} {self.seq_length} {self.seed} "
-        )
+        wanted = self.num_samples if self.epochs is None else f"{self.epochs}epochs"
+        settings = f"{_LAYOUT} {self.documents.start} {self.documents.stop} {wanted} {self.seq_length} {self.seed} "
         digest = hashlib.blake2b(settings.encode(), digest_size=12)
         # The order depends on the sizes of the split's own sequences alone; a split that keeps them keeps its file.
         digest.update(np.ascontiguousarray(self.dataset.sizes[self.documents.start : self.documents.stop]).data)
@@ -78,7 +86,7 @@ def build_index(
             for. The builder reaches it also when it fails, so that nobody is left waiting.
 
     Returns:
-        The arrays, and the file they are mapped from (None: in memory).
+        The arrays, and the file they are mapped from (None: in memory, or from files of GPT-NeoX).
 
     Raises:
         DataError: as `build_index_map`.
@@ -88,7 +96,9 @@ def build_index(
         if wait is not None:
             wait()
         found = _read(path)
-        return (found, path) if found is not None else (request.build(), None)
+        if found is not None:
+            return found, path
+        return read_upstreams(request) or request.build(), None
     try:
         return _read_or_write(request, path)
     finally:
@@ -100,6 +110,9 @@ def _read_or_write(request: IndexRequest, path: Path) -> tuple[IndexMap, Path | 
     found = _read(path)
     if found is not None:
         return found, path
+    upstreams = read_upstreams(request)
+    if upstreams is not None:
+        return upstreams, None
     built = request.build()
     if not write_arrays(path, [np.array([built.epochs]), built.doc_idx, built.sample_idx, built.shuffle_idx]):
         return built, None

@@ -91,14 +91,14 @@ def build_index_map(
     numbers = np.arange(documents.start, documents.stop) if isinstance(documents, range) else documents
     doc_idx = np.tile(np.asarray(numbers, np.int32), epochs)
     random.shuffle(doc_idx)
-    sample_idx = _sample_starts(sizes, doc_idx, samples, seq_length)
+    sample_idx = sample_starts(sizes, doc_idx, samples, seq_length)
     shuffle_idx = np.arange(samples, dtype=np.uint32 if samples < _UINT32_SHUFFLE else np.int64)
     random.shuffle(shuffle_idx)
     return IndexMap(doc_idx, sample_idx, shuffle_idx, epochs)
 
 
-def _sample_starts(
-    sizes: npt.NDArray[np.integer[Any]], doc_idx: npt.NDArray[np.int32], samples: int, seq_length: int
+def sample_starts(
+    sizes: npt.NDArray[np.integer[Any]], doc_idx: npt.NDArray[np.integer[Any]], samples: int, seq_length: int
 ) -> npt.NDArray[np.integer[Any]]:
     """Return the (position in doc_idx, token offset) of flat tokens 0, s, 2s, ..., shape [samples + 1, 2]."""
     ends = np.cumsum(np.asarray(sizes)[doc_idx], dtype=np.int64)

@@ -16,6 +16,7 @@ from neoxlite.data.gpt_dataset import GPTDataset
 from neoxlite.data.index_cache import IndexRequest, build_index
 from neoxlite.data.index_map import IndexMap, build_index_map, epochs_needed
 from neoxlite.data.indexed import IndexedDataset
+from neoxlite.data.upstream_cache import upstream_stems
 from neoxlite.errors import DataError
 
 CASES = [
@@ -235,6 +236,88 @@ def test_damaged_file_is_made_again(
     assert _equal(again, built)
     assert path.read_bytes() == good
     assert "is damaged" in caplog.text
+
+
+def _upstreams_files(stem: str, index_map: IndexMap) -> None:
+    """Save arrays as GPT-NeoX does."""
+    for name in ("doc", "sample", "shuffle"):
+        np.save(f"{stem}_{name}_idx.npy", getattr(index_map, f"{name}_idx"), allow_pickle=True)
+
+
+@pytest.mark.parametrize("suffix", ["_packedpi_ac", "_packedpi", ""])
+def test_upstreams_files_are_used(suffix: str, copied: Callable[[str, str], str]) -> None:
+    """A run begun with GPT-NeoX goes on in the order of its index files, of today's and older names, on all ranks."""
+    prefix = copied("u16_rand", "d")
+    request = _request(prefix)
+    other = build_index_map(request.dataset.sizes, range(291), num_samples=40, seq_length=16, seed=99)
+    _upstreams_files(f"{prefix}_train_indexmap_40ns_16sl_1234s{suffix}", other)
+    for is_builder in (True, False):
+        used, path = build_index(request, is_builder=is_builder)
+        assert _equal(used, other)
+        assert path is None
+    assert not request.cache_path().exists()
+    # Of another seed, length, count or split there are none.
+    for change in ({"seed": 1}, {"seq_length": 17}, {"num_samples": 41}, {"name": "valid"}):
+        assert not _equal(build_index(_request(prefix, **change), is_builder=False)[0], other)
+
+
+def test_names_are_upstreams(golden_json: Callable[[str], Any], copied: Callable[[str, str], str]) -> None:
+    """The names looked for are those that upstream's run has left."""
+    told = golden_json("index_maps/index_maps.json")["dataset_end_to_end"]
+    files = {name for case in told["cases"].values() for name in case["cache_files"]}
+    request = _request(
+        copied("u16_rand", "d"),
+        num_samples=told["cases"]["a"]["num_samples"][0],
+        seq_length=told["cases"]["a"]["seq_length"],
+        seed=told["cases"]["a"]["seed"],
+    )
+    stem = Path(upstream_stems(request)[0]).name
+    assert {f"{stem}_{name}_idx.npy" for name in ("doc", "sample", "shuffle")} <= files
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"documents": range(290)}, "another split"),
+        ({"documents": range(9, 300)}, "another split"),
+        ({"sizes": "reversed"}, "other documents"),
+        ({"shuffle": "repeated"}, "shuffling is damaged"),
+        ({"shuffle": "negative"}, "shuffling is damaged"),
+        ({"doc": "repeated"}, "equally often"),
+        ({"sample": "short"}, "shapes do not fit"),
+        ({"file": "pickle"}, "Python objects"),
+        ({"file": "cut"}, ""),
+    ],
+)
+def test_upstreams_files_that_do_not_fit(
+    damage: dict[str, Any], message: str, copied: Callable[[str, str], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Upstream uses any file of the name, also of a changed split or dataset; here it is said and not used."""
+    prefix = copied("u16_rand", "d")
+    request = _request(prefix)
+    sizes = request.dataset.sizes[::-1] if "sizes" in damage else request.dataset.sizes
+    other = build_index_map(sizes, damage.get("documents", range(291)), num_samples=40, seq_length=16, seed=99)
+    arrays = {name: np.array(getattr(other, f"{name}_idx")) for name in ("doc", "sample", "shuffle")}
+    if damage.get("shuffle"):
+        arrays["shuffle"] = arrays["shuffle"].astype(np.int64)
+        arrays["shuffle"][0] = arrays["shuffle"][1] if damage["shuffle"] == "repeated" else -1
+    if "doc" in damage:
+        arrays["doc"][0] = arrays["doc"][1]
+    if "sample" in damage:
+        arrays["sample"] = arrays["sample"][:-1]
+    stem = f"{prefix}_train_indexmap_40ns_16sl_1234s_packedpi_ac"
+    for name, array in arrays.items():
+        np.save(f"{stem}_{name}_idx.npy", array)
+    doc = Path(f"{stem}_doc_idx.npy")
+    if damage.get("file") == "pickle":
+        np.save(doc, np.array([{}], object), allow_pickle=True)
+    if damage.get("file") == "cut":
+        doc.write_bytes(doc.read_bytes()[:-3])
+    built, path = build_index(request)
+    assert path == request.cache_path()
+    assert _equal(built, request.build())
+    assert "of GPT-NeoX are not used" in caplog.text
+    assert message in caplog.text
 
 
 @pytest.mark.parametrize("case", ["a", "b"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -12,13 +14,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neoxlite.config import NeoxConfig, load_config
-from neoxlite.data import MicroBatches, build_datasets, samples_wanted, valid_start_batch
+from neoxlite.data import (
+    MicroBatches,
+    PrefetchedBatches,
+    build_datasets,
+    epoch_iterations,
+    samples_wanted,
+    valid_start_batch,
+)
 from neoxlite.data.build import DataSettings
+from neoxlite.data.pinned import pinned
+from neoxlite.data.preprocess import Options, tokenize_files
 from neoxlite.errors import DataError
+from neoxlite.tokenizers import build_tokenizer
 
 NAMES = [
     "dp1_gas1",
@@ -136,6 +149,88 @@ def test_steps_are_the_same_in_every_layout(layout: tuple[int, int, int], size: 
         assert sorted(samples) == list(range(8 * step, 8 * step + 8))
 
 
+@settings(deadline=None, derandomize=True)
+@given(st.integers(40, 90), st.integers(0, 200), st.sampled_from([1, 2, 3, 5]), st.sampled_from([1, 2]))
+def test_resume_at_a_sample(size: int, consumed: int, micro: int, ranks: int) -> None:
+    """With any batch size a run goes on at the sample behind the last one, and skips and repeats none of a pass."""
+    loaders = [MicroBatches(Numbers(size), micro, rank, ranks, start_sample=consumed) for rank in range(ranks)]
+    steps = 2 * loaders[0].batches
+    read = [int(token) for _ in range(steps) for loader in loaders for token in next(loader).ravel()]
+    whole_pass = size // (micro * ranks) * micro * ranks
+    assert read == [number % whole_pass for number in range(consumed, consumed + steps * micro * ranks)]
+    assert loaders[0].consumed_samples == consumed + len(read)
+
+
+def test_a_changed_batch_size_continues() -> None:
+    """Ten steps of 8, then of 12, read samples 0 to 80 and 80 to 128."""
+    before = MicroBatches(Numbers(1000), 8)
+    first = [int(token) for _ in range(10) for token in next(before).ravel()]
+    after = MicroBatches(Numbers(1000), 12, start_sample=before.consumed_samples)
+    rest = [int(token) for _ in range(4) for token in next(after).ravel()]
+    assert first + rest == list(range(128))
+
+
+def test_prefetched_batches() -> None:
+    """A thread reads ahead; what is handed out is the same, and the position counts what was handed out."""
+    plain = MicroBatches(Numbers(50), 4)
+    expected = [next(plain).tolist() for _ in range(20)]
+    with PrefetchedBatches(MicroBatches(Numbers(50), 4), pinned, depth=3) as ahead:
+        for number, batch in enumerate(expected):
+            assert ahead.consumed_samples == 4 * number
+            tensor = next(ahead)
+            assert tensor.dtype == torch.int64
+            assert tensor.tolist() == batch
+        assert ahead.take_wait_s() >= 0
+        resumed = MicroBatches(Numbers(50), 4, start_sample=ahead.consumed_samples)
+        assert next(resumed).tolist() == next(ahead).tolist()
+
+
+class Slow(Numbers):
+    """Samples that each need a signal, and of which the fifth cannot be read."""
+
+    def __init__(self) -> None:
+        super().__init__(10)
+        self.allowed = threading.Semaphore(0)
+        self.read: list[int] = []
+
+    def __getitem__(self, number: int) -> npt.NDArray[np.int64]:
+        self.allowed.acquire()
+        if number == 4:
+            raise DataError("sample 4 is damaged")
+        self.read.append(number)
+        return super().__getitem__(number)
+
+
+def test_prefetching_waits_and_fails_where_it_should() -> None:
+    """Waiting is measured, reading ahead is bounded, and an error comes with the batch that has it, each time asked."""
+    slow = Slow()
+    with PrefetchedBatches(MicroBatches(slow, 1), lambda batch: int(batch[0, 0]), depth=2) as ahead:
+        timer = threading.Timer(0.05, slow.allowed.release)
+        timer.start()
+        assert next(ahead) == 0
+        assert ahead.take_wait_s() > 0
+        assert ahead.take_wait_s() == 0
+        slow.allowed.release(100)
+        deadline = time.monotonic() + 30
+        while len(slow.read) < 4 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert slow.read == [0, 1, 2, 3]
+        assert [next(ahead) for _ in range(3)] == [1, 2, 3]
+        for _ in range(2):
+            with pytest.raises(DataError, match="sample 4 is damaged"):
+                next(ahead)
+    assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
+
+
+def test_prefetching_ends_with_the_block() -> None:
+    """The thread ends although nobody took what it read; afterwards there is nothing more."""
+    with PrefetchedBatches(MicroBatches(Numbers(100), 1), lambda batch: batch, depth=1) as ahead:
+        next(ahead)
+    assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
+    with pytest.raises(StopIteration):
+        next(ahead)
+
+
 def test_tokens_outside_the_vocabulary() -> None:
     """A dataset of another tokenizer is named before the embedding fails on it."""
     loader = MicroBatches(Numbers(10), 2, vocab_size=5)
@@ -149,6 +244,7 @@ def test_tokens_outside_the_vocabulary() -> None:
 def _settings(**keys: Any) -> DataSettings:
     defaults: dict[str, Any] = {f"{part}_data_paths": None for part in ("train", "valid", "test")}
     defaults |= {f"{part}_data_weights": None for part in ("train", "valid", "test")}
+    defaults |= {"weight_by_num_documents": False, "weighted_sampler_alpha": 1.0}
     defaults |= {"data_path": None, "split": "969, 30, 1", "seq_length": 16, "seed": 1234}
     defaults |= {"train_iters": 10, "eval_interval": 5, "eval_iters": 2, "train_batch_size": 4}
     return SimpleNamespace(**(defaults | keys))
@@ -168,6 +264,47 @@ def test_describe(copied: Callable[[str, str], str]) -> None:
     assert lines[1].split()[-5:] == ["1", "291", "8,825", "1", "550"]
     assert lines[2].split()[-5:] == ["1", "9", "280", "2", "33"]
     assert prefix in lines[1]
+
+
+def test_train_epochs(copied: Callable[[str, str], str], golden_json: Callable[[str], Any]) -> None:
+    """None samples reads each document once; the iterations of passes are upstream's whole batches, rounded down."""
+    sets = build_datasets(_settings(data_path=copied("u16_rand", "d"), train_iters=None), (None, None, None))
+    assert [source.dataset.index_map.epochs for source in sets.sources] == [1, 1]
+    assert sets.train is not None
+    assert len(sets.train) == (8825 - 1) // 16 - 1
+    assert epoch_iterations(550, 3, micro_batches=4, gradient_accumulation_steps=2) == 137 * 3 // 2
+    prefix = copied("u16_rand", "e")
+    mixed = build_datasets(_settings(train_data_paths=[prefix, prefix], train_iters=None), (None, None, None))
+    assert mixed.train is not None
+    assert len(mixed.train) == 2 * ((9105 - 1) // 16 - 1)
+
+
+def test_absurd_epochs(copied: Callable[[str, str], str], caplog: pytest.LogCaptureFixture) -> None:
+    """Hundreds of epochs are said, tens of thousands refused, before anything is built."""
+    prefix = copied("u16_rand", "d")
+    build_datasets(_settings(data_path=prefix, split="1", train_iters=20_000))
+    assert "141 epochs of 9,105 tokens for 80,000 samples of 16 tokens" in caplog.text
+    with pytest.raises(DataError, match=r"train: 14,059 epochs of 9,105 tokens"):
+        build_datasets(_settings(data_path=prefix, split="1", train_iters=2_000_000))
+
+
+def test_dataset_of_another_tokenizer(tmp_path: Path, written: Callable[..., str]) -> None:
+    """Before the first step: an id outside the vocabulary, also without a description, and another tokenizer's ids."""
+    (tmp_path / "x.jsonl").write_text(json.dumps({"text": "some text " * 50}), encoding="utf-8")
+    gpt2, characters = build_tokenizer("GPT2BPETokenizer"), build_tokenizer("CharLevelTokenizer")
+    tokenize_files([tmp_path / "x.jsonl"], str(tmp_path / "x"), characters, Options(tokenizer_type="CharLevel"))
+    sets = build_datasets(_settings(data_path=str(tmp_path / "x_text_document"), split="1", train_iters=1))
+    sets.check(characters, 512)
+    with pytest.raises(
+        DataError, match=r"made with another tokenizer: CharLevel with 512 tokens .* has 50257 and 50256"
+    ):
+        sets.check(gpt2, 50304)
+    with pytest.raises(DataError, match="holds token 120, but the vocabulary has 100"):
+        sets.check(characters, 100)
+    plain = build_datasets(_settings(data_path=written([[5, 60000] * 200]), split="1", train_iters=1))
+    with pytest.raises(DataError, match="holds token 60000, but the vocabulary has 50304"):
+        plain.check(gpt2, 50304)
+    plain.check(gpt2, 60001)
 
 
 def test_barrier_is_reached_once_by_everyone(copied: Callable[[str, str], str]) -> None:
