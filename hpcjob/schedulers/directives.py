@@ -24,20 +24,20 @@ class Rule:
     """What the value of one key may be.
 
     Attributes:
-        pattern: the whole value matches it.
+        pattern: the whole value matches this regular expression, which is compiled on use.
         takes: the same for people.
         quoted: put into double quotes unless the value is plain.
         percent: ``%`` begins a pattern of the scheduler and is doubled.
     """
 
-    pattern: re.Pattern[str]
+    pattern: str
     takes: str
     quoted: bool = False
     percent: bool = False
 
 
 def _rule(pattern: str, takes: str, *, quoted: bool = False, percent: bool = False) -> Rule:
-    return Rule(re.compile(pattern), takes, quoted, percent)
+    return Rule(pattern, takes, quoted, percent)
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.,:@%+=/^-]+")
@@ -107,7 +107,7 @@ def directive(scheduler: SchedulerName, value: str | int, key: str) -> ScriptTex
         raise InputError(f"{key}: {scheduler} has nothing of the kind", hint=f"remove {key} from the job")
     text = str(value)
     check_text(text, key)
-    if not rule.pattern.fullmatch(text) or (key == "name" and not _fits_folder(text)):
+    if not re.fullmatch(rule.pattern, text) or (key == "name" and not _fits_folder(text)):
         raise InputError(f"{key}: {scheduler} cannot take {shorten(text)}", hint=f"it takes {rule.takes}")
     if rule.percent:
         text = text.replace("%", "%%")

@@ -22,7 +22,8 @@ INTERPRETER = "/opt/neoxlite/bin/python"
 def profile(name: str, **changes: Any) -> ClusterProfile:
     """Return a shipped profile with ``changes`` to its keys, as ``modules={"init": None}``."""
     found, _ = load_profile(str(shipped("cluster_profiles") / f"{name}.yml"))
-    return merged(found, changes)
+    changed: ClusterProfile = merged(found, changes)
+    return changed
 
 
 def merged(struct: Any, changes: dict[str, Any]) -> Any:

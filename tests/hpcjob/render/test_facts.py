@@ -6,6 +6,8 @@ Wisteria, TSUBAME 4.0 and Miyabi-G as named in ``cluster_profiles``.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hpcjob.errors import InputError
@@ -163,7 +165,7 @@ def test_refusals_give_reason_and_alternatives(name: str, launcher: str, reason:
         ("tsubame", {"memory": "100G"}, "memory"),
     ],
 )
-def test_what_a_scheduler_cannot_ask_for_is_refused(name: str, job: dict[str, object], key: str) -> None:
+def test_what_a_scheduler_cannot_ask_for_is_refused(name: str, job: dict[str, Any], key: str) -> None:
     """A request that would be dropped silently is refused with its key."""
     with pytest.raises(InputError, match=f"^{key}: "):
         render(plan(name, **job))

@@ -144,8 +144,9 @@ def test_control_characters_are_refused_with_the_key(job: dict[str, Any], key: s
 def test_a_newline_in_a_directive_is_refused_with_the_key(key: str) -> None:
     """What follows a newline would be a directive or a command of its own."""
     value = "-x\n#SBATCH --comment=y" if key == "extra" else "a\n#SBATCH --comment=y"
+    job: dict[str, Any] = {key: [value] if key in ("extra", "exclude") else value}
     with pytest.raises(InputError, match=rf"^{key}: "):
-        render(plan("lab", **{key: [value] if key in ("extra", "exclude") else value}))
+        render(plan("lab", **job))
 
 
 def test_a_newline_in_the_job_folder_is_refused() -> None:
