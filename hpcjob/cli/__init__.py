@@ -14,6 +14,7 @@ _COMMANDS = {
     "list": ("hpcjob.cli.list:list_jobs", "Jobs submitted from here, newest first."),
     "show": ("hpcjob.cli.show:show", "Everything known of one job."),
     "tail": ("hpcjob.cli.tail:tail", "Follow a job's log: loss, NCCL, errors."),
+    "explain": ("hpcjob.cli.explain:explain", "Say why a job ended: one cause, one fix."),
     "wait": ("hpcjob.cli.wait:wait", "Wait for jobs to end; the exit code is the job's."),
     "cancel": ("hpcjob.cli.cancel:cancel", "Cancel jobs."),
     "attach": ("hpcjob.cli.attach:attach", "Track a job that was submitted by hand."),

@@ -9,7 +9,7 @@ import msgspec
 
 from hpcjob.logs.events import Event, ProcessEnd, Traceback, origin
 from hpcjob.logs.lines import Line
-from hpcjob.logs.rulebook import Rulebook, load
+from hpcjob.logs.rulebook import Rulebook, load_errors
 
 _TRACEBACK = "Traceback (most recent call last):"
 _CHAINED = ("During handling of the above exception", "was the direct cause of the following exception")
@@ -23,6 +23,11 @@ _TRACE_LINES_AT_MOST = 60
 _FOREIGN_LINES_AT_MOST = 100
 _TABLE_ROW = re.compile(r"\s{0,8}(?P<key>time|host|rank|exitcode|error_file|traceback)\s{0,12}: (?P<value>.*)")
 _TABLE_END = re.compile(r"={10,}")
+
+
+def needles() -> tuple[bytes, ...]:
+    """Return the texts that begin an error of several lines."""
+    return _NEEDLES
 
 
 class _Stream(NamedTuple):
@@ -63,7 +68,7 @@ class ErrorReader:
     """
 
     def __init__(self, book: Rulebook | None = None) -> None:
-        self._book = book or load("nccl_errors", "schedulers", "errors")
+        self._book = book or load_errors()
         self._traces: dict[_Stream, _Trace] = {}
         self._chained: set[_Stream] = set()
         self._tables: dict[_Stream, dict[str, str]] = {}
@@ -75,6 +80,11 @@ class ErrorReader:
         if self._traces or self._tables:
             return True
         return any(needle in data for needle in _NEEDLES) or self._book.may_match(data)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a traceback or a table has begun and not ended."""
+        return bool(self._traces or self._tables)
 
     def read(self, line: Line) -> list[Event]:
         """Return the errors that ``line`` completes."""
@@ -108,6 +118,7 @@ class ErrorReader:
             self._traceback(trace, "unknown", "the log ends within the traceback") for trace in self._traces.values()
         ]
         self._traces.clear()
+        self._tables.clear()
         return cut
 
     def _begin(self, stream: _Stream, line: Line) -> None:
@@ -146,11 +157,13 @@ class ErrorReader:
         return Traceback(
             **trace.origin,
             exception=name,
+            exception_line=None if line is None else line.number or None,
             message=message[:1000],
             at=trace.at,
             trace=list(trace.trace),
             followed=trace.followed,
             role="cause" if known is None else known.role,
+            topic="program" if known is None else known.topic,
             rule=None if known is None else known.rule,
             say=None if known is None else known.say,
             fix=None if known is None else known.fix,

@@ -1,8 +1,9 @@
 """What lines of a log say, as typed events; ``hpcjob tail --json`` prints one of them a line.
 
-Common fields: ``event`` (the kind, below), ``source`` (file) and ``offset`` (byte where the line starts), and where
-the line's prefixes or file name tell them ``host``, ``rank``, ``local_rank``, ``time``. A field that the line does not
-have is left out; in JSON ``null`` stands for a number that is not finite (a loss of NaN).
+Common fields: ``event`` (the kind, below), ``source`` (file) and ``offset`` (byte where the line starts), ``line`` (its
+number, where the file is read from its start), and where the line's prefixes or file name tell them ``host``,
+``rank``, ``local_rank``, ``time``. A field that the line does not have is left out; in JSON ``null`` stands for a
+number that is not finite (a loss of NaN).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
     source: str = ""
     offset: int = 0
+    line: int | None = None
     host: str | None = None
     rank: int | None = None
     local_rank: int | None = None
@@ -98,8 +100,7 @@ class Finding(Event, frozen=True, kw_only=True, omit_defaults=True, tag="finding
     Attributes:
         rule: the rule's id.
         topic: what it is about: ``network``, ``memory``, ``walltime``, ...
-        role: ``info``, ``warning``, ``cause`` (an error of this process itself) or ``follower`` (of an error
-            elsewhere).
+        role: see `hpcjob.logs.rulebook.ROLES`.
         say: what it means; the same for all ranks that say the same.
         fix: what to do, if something is to be done.
         text: the line itself, without prefixes.
@@ -121,18 +122,21 @@ class Traceback(Event, frozen=True, kw_only=True, omit_defaults=True, tag="trace
     Attributes:
         exception: class name as printed.
         message: its text; only the first line.
+        exception_line: number of the line with the exception, as ``line`` is that of the traceback's first.
         at: innermost place of the trace, ``file:line in function``.
         trace: the lines from ``Traceback`` to the exception; the middle of a long one is left out.
         followed: it was raised while another was handled, or because of it; that one was printed before.
-        role, rule, say, fix: as in `Finding`, if a rule knows the exception.
+        role, topic, rule, say, fix: as in `Finding`, if a rule knows the exception.
     """
 
     exception: str
     message: str
+    exception_line: int | None = None
     at: str | None = None
     trace: list[str] = []
     followed: bool = False
     role: str = "cause"
+    topic: str = "program"
     rule: str | None = None
     say: str | None = None
     fix: str | None = None
@@ -157,6 +161,7 @@ def origin(line: Line) -> dict[str, Any]:
     return {
         "source": line.source,
         "offset": line.offset,
+        "line": line.number or None,
         "host": line.host,
         "rank": line.rank,
         "local_rank": line.local_rank,

@@ -12,7 +12,7 @@ from hpcjob.logs.fold import Fold, Group, without_numbers
 from hpcjob.logs.lines import Gate, Line
 from hpcjob.logs.report import Row
 
-_ORDER = {"cause": 0, "warning": 1, "follower": 2, "info": 3}
+_ORDER = {"cause": 0, "symptom": 1, "warning": 2, "follower": 3, "info": 4}
 # Ended by the agent or the watchdog after another process had failed.
 _FOLLOWING_CODES = {-signal.SIGTERM, -signal.SIGABRT}
 
@@ -42,18 +42,19 @@ class FailureReport:
         for event in events:
             if isinstance(event, ProcessEnd) and event.root_cause and self._first_to_fail is None:
                 self._first_to_fail = event.rank
-            self._fold.add(_key(event), event, line)
+            self._fold.add(key_of(event), event, line)
         return events
 
     def rows(self) -> Iterator[Row]:
         """Give all errors found so far."""
         groups = list(self._fold.groups.items())
-        groups.sort(key=lambda item: (_ORDER[_role(item[1].first)], self._first_to_fail not in item[1].ranks))
+        groups.sort(key=lambda item: (_ORDER[role_of(item[1].first)], self._first_to_fail not in item[1].ranks))
         for key, group in groups:
             yield _row(key, group)
 
 
-def _role(event: Event) -> str:
+def role_of(event: Event) -> str:
+    """Return the role of an error, see `hpcjob.logs.rulebook.ROLES`."""
     if isinstance(event, Finding | Traceback):
         return event.role
     if isinstance(event, ProcessEnd):
@@ -61,7 +62,8 @@ def _role(event: Event) -> str:
     return "info"
 
 
-def _key(event: Event) -> Hashable:
+def key_of(event: Event) -> Hashable:
+    """Return what errors that are alike have in common."""
     if isinstance(event, Traceback):
         return "traceback", event.exception, without_numbers(event.message), event.at
     if isinstance(event, ProcessEnd):
@@ -85,7 +87,7 @@ def _row(key: Hashable, group: Group[Event]) -> Row:
         details = [*([said] if event.say else []), *([f"at {event.at}"] if event.at else [])]
     elif isinstance(event, ProcessEnd):
         first = ", the first to fail" if event.root_cause else ""
-        text, topic = f"ended with {_code(event.exit_code)}{first} (torchrun)", "process"
+        text, topic = f"ended with {describe_code(event.exit_code)}{first} (torchrun)", "process"
         details = [event.note] if event.note and "To enable traceback" not in event.note else []
     elif isinstance(event, Finding):
         text, topic = event.say, event.topic
@@ -95,10 +97,11 @@ def _row(key: Hashable, group: Group[Event]) -> Row:
     if not who:
         text += times
     fix = event.fix if isinstance(event, Finding | Traceback) else None
-    return Row(key, _role(event), topic, who + text, (*details, where), fix)
+    return Row(key, role_of(event), topic, who + text, (*details, where), fix)
 
 
-def _code(code: int) -> str:
+def describe_code(code: int) -> str:
+    """Return an exit code in words; a negative one is a signal."""
     if code >= 0:
         return f"exit code {code}"
     try:

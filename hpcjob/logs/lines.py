@@ -13,6 +13,8 @@ torchrun --tee         ``[default3]:text``                         local rank
 mpirun --tag-output    ``[1,3]<stderr>:text``                      rank, stream
 NCCL                   ``node01:100:101 [0] NCCL INFO text``       host, process
 loggers                ``[2024-05-01 10:00:00,123] text``          time
+syslog                 ``May  1 10:00:00 node01 kernel: text``     host
+dmesg                  ``[ 1234.567890] text``
 =====================  ==========================================  ============================
 """
 
@@ -38,6 +40,7 @@ class Line(msgspec.Struct, frozen=True):
         prefix: the prefixes as they stood before the text; ``prefix + text`` is the line to show.
         source: path of the file, as given.
         offset: where the line starts in the file, in bytes.
+        number: number of the line in the file from 1, where the file is read from its start; else 0.
         pid: process id, where NCCL's prefix tells it.
     """
 
@@ -51,6 +54,7 @@ class Line(msgspec.Struct, frozen=True):
     pid: int | None = None
     stream: str | None = None
     time: str | None = None
+    number: int = 0
 
     @property
     def shown(self) -> str:
@@ -139,6 +143,9 @@ _PREFIX = re.compile(
     |\[(?P<role>[A-Za-z_][A-Za-z_-]{0,63})(?P<role_rank>\d{1,7})\]:[ ]?
     |[ ]{0,6}(?P<srun_rank>\d{1,7}):[ ]
     |[ ]?\[?(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)\]?:?[ ]
+    |[A-Z][a-z]{2}[ ][ \d]\d[ ]\d\d:\d\d:\d\d[ ](?P<syslog_host>[A-Za-z0-9][\w.-]{0,252})[ ](?=kernel:)
+    |(?P<syslog>kernel:[ ](?:\[[ ]{0,8}\d{1,10}\.\d{6}\][ ])?|\[[ ]{0,8}\d{1,10}\.\d{6}\][ ])
+    |(?P<journal_host>[A-Za-z0-9][\w.-]{0,252})[ ](?=kernel:)
     |(?P<nccl_host>[A-Za-z0-9][\w.-]{0,252}):(?P<pid>\d{1,10}):\d{1,10}[ ](?:\[\d+\][ ])?(?=[^ ]*[ ]?NCCL[ ])
     |(?P<host>[A-Za-z0-9][A-Za-z0-9.-]{0,252}):[ ]
     """,
@@ -151,7 +158,7 @@ _NO_HOSTS = re.compile(
     r"tree|line|row|col|column|top|acc|f)-?\d+",
     re.IGNORECASE,
 )
-_PREFIXES_AT_MOST = 4
+_PREFIXES_AT_MOST = 5
 
 
 class LineParser:
@@ -170,8 +177,8 @@ class LineParser:
         self._rank = rank
         self._hosts = set() if hosts is None else hosts
 
-    def parse(self, offset: int, data: bytes) -> Line:
-        """Return the line that starts at byte ``offset`` of the file."""
+    def parse(self, offset: int, data: bytes, number: int = 0) -> Line:
+        """Return the line that starts at byte ``offset`` of the file and is its line ``number``."""
         text = clean(data)
         host: str | None = None
         rank, local_rank, pid = self._rank, None, None
@@ -196,6 +203,10 @@ class LineParser:
                 rank = int(match["srun_rank"])
             elif kind == "time":
                 time = match["time"]
+            elif kind in ("syslog_host", "journal_host"):
+                host = match[kind]
+            elif kind == "syslog":
+                pass
             elif kind == "pid":
                 host, pid = match["nccl_host"], int(match["pid"])
                 self._hosts.add(host)
@@ -217,6 +228,7 @@ class LineParser:
             pid=pid,
             stream=stream,
             time=time,
+            number=number,
         )
 
     def _is_host(self, name: str) -> bool:

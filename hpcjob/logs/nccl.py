@@ -31,10 +31,14 @@ class Communicator:
 
 
 class NcclReport:
-    """Read lines of NCCL, give rows."""
+    """Read lines of NCCL, give rows.
 
-    def __init__(self) -> None:
-        self._book = load("nccl", "nccl_errors")
+    Args:
+        listening: only what NCCL tells of itself; its errors are read elsewhere.
+    """
+
+    def __init__(self, *, listening: bool = False) -> None:
+        self._book = load("nccl") if listening else load("nccl", "nccl_errors", "catchall")
         self._fold: Fold[Finding] = Fold()
         self._communicators: dict[str, Communicator] = {}
         self._hosts: set[str] = set()
@@ -55,6 +59,11 @@ class NcclReport:
             say = without_numbers(finding.say) if finding.role == "warning" else finding.say
             self._fold.add((finding.rule, say), finding, line)
         return [finding]
+
+    @property
+    def communicators(self) -> list[Communicator]:
+        """Return all communicators seen, the largest first."""
+        return sorted(self._communicators.values(), key=lambda communicator: -communicator.size)
 
     def finish(self) -> list[Finding]:
         """Nothing is ever left unfinished."""

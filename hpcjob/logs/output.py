@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import shutil
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from hpcjob.logs.events import Event, to_json
+import msgspec
 
-_STYLES = {"cause": "bold red", "warning": "yellow", "follower": "dim", "header": "bold", "validation": "cyan"}
+from hpcjob.logs.events import Event
+
+if TYPE_CHECKING:
+    from hpcjob.logs.verdict import Verdict
+
+_STYLES = {
+    "cause": "bold red",
+    "symptom": "red",
+    "warning": "yellow",
+    "follower": "dim",
+    "header": "bold",
+    "validation": "cyan",
+}
 _HEADER_ROWS_LEFT = 4
 
 
@@ -33,9 +45,9 @@ class Output:
         """Write a line; ``style`` is a role, or empty."""
         self._stream.write(text + "\n")
 
-    def event(self, event: Event) -> None:
+    def event(self, event: Event | Verdict) -> None:
         """Write an event as JSON."""
-        self._stream.write(to_json(event).decode() + "\n")
+        self._stream.write(msgspec.json.encode(event).decode() + "\n")
 
     def flush(self) -> None:
         """Let all be seen."""

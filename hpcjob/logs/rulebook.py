@@ -3,15 +3,18 @@
 A rule in ``hpcjob/logs/rules/*.yml``::
 
     - id: nccl-socket-refused                  # unique
-      topic: network                           # what it is about
-      role: cause                              # info, warning, cause, or follower (of an error elsewhere)
+      topic: network                           # what it is about; of a cause: a word of `hpcjob.logs.topics`
+      role: cause                              # info, warning, cause, symptom or follower, see `ROLES`
       literal: "failed : Connection refused"   # plain text of the line, looked for first; a list means any of them
       pattern: 'Connect to (?P<peer>\\S+) failed : Connection refused'   # left out: the literal alone decides
       say: "{peer} does not listen"            # may use the pattern's named groups
       fix: "..."                               # left out if nothing is to be done
-      source: "NCCL src/misc/socket.cc, v2.14.3-1 to v2.26.6-1"
+      source: "NCCL src/misc/socket.cc"
+      versions: "NCCL 2.14 to 2.26"            # left out if the line has always looked so
       match: ["..."]                           # lines that the rule must match, without prefixes; tests try them all
       reject: ["..."]                          # lines that it must not match
+
+Named groups with a meaning: ``rank`` and ``host`` (or ``node``) say who is at fault, ``peer`` who is said to be gone.
 
 The first rule that fits a line wins, in the order of the file. Patterns are searched in at most `TEXT_LIMIT`
 characters and may not repeat a repetition, so that no line can make matching slow.
@@ -28,12 +31,25 @@ from typing import Literal
 import msgspec
 import yaml
 
+from hpcjob import resources
 from hpcjob.errors import InputError
 from hpcjob.logs.events import Finding, origin
 from hpcjob.logs.lines import Line
+from hpcjob.logs.shape import shape
+from hpcjob.logs.topics import TOPICS
 
+ROLES = {
+    "info": "how things are",
+    "warning": "works, but not as it should",
+    "cause": "an error of this process or machine itself",
+    "symptom": "an error of this process whose reason stands elsewhere: a generic message, an exit code",
+    "follower": "an error elsewhere, seen from here",
+}
 RULES = Path(__file__).parent / "rules"
+ERRORS = ("gpu", "torch", "nccl_errors", "storage", "trainers", "launchers", "schedulers", "catchall")
+"""The shipped files about what goes wrong, in the order in which their rules are tried."""
 TEXT_LIMIT = 4096
+_SHAPES_KEPT = 10_000
 _NESTED = re.compile(r"[*+}]\)[*+{]")
 
 
@@ -42,16 +58,19 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     id: str
     topic: str
-    role: Literal["info", "warning", "cause", "follower"]
+    role: Literal["info", "warning", "cause", "symptom", "follower"]
     literal: str | list[str]
     say: str
     source: str
     match: list[str]
     pattern: str | None = None
     fix: str | None = None
+    versions: str | None = None
     reject: list[str] = []
 
     def __post_init__(self) -> None:
+        if self.role in ("cause", "symptom") and self.topic not in TOPICS:
+            raise ValueError(f"rule {self.id}: topic {self.topic!r} of a {self.role} is none of {', '.join(TOPICS)}")
         if not self.literals or not all(self.literals):
             raise ValueError(f"rule {self.id}: literal is empty")
         if _NESTED.search(self.pattern or ""):
@@ -95,6 +114,8 @@ class Rulebook:
         self.rules = list(rules)
         self._needles = tuple({literal.encode() for rule in self.rules for literal in rule.literals})
         self._by_literal = [(literal, rule) for rule in self.rules for literal in rule.literals]
+        self._shapes = [shape(literal.encode()) for literal, _ in self._by_literal]
+        self._candidates: dict[bytes, list[tuple[str, Rule]]] = {}
 
     def may_match(self, data: bytes) -> bool:
         """Whether bytes of the log have any rule's literal."""
@@ -106,7 +127,7 @@ class Rulebook:
     def find(self, line: Line) -> Finding | None:
         """Return what the first rule that fits says of the line."""
         text = line.text
-        for literal, rule in self._by_literal:
+        for literal, rule in self._of_shape(shape(text.encode())):
             if literal not in text:
                 continue
             fields = rule.take(text)
@@ -116,18 +137,56 @@ class Rulebook:
                     rule=rule.id,
                     topic=rule.topic,
                     role=rule.role,
-                    say=rule.say.format_map(fields),
+                    say=_filled(rule.say, fields),
                     fix=rule.fix,
                     text=line.text[:TEXT_LIMIT],
                     fields=fields,
                 )
         return None
 
+    def _of_shape(self, key: bytes) -> list[tuple[str, Rule]]:
+        """Return the rules that lines of a shape can fit: lines are many, their shapes few."""
+        found = self._candidates.get(key)
+        if found is None:
+            found = [item for item, needle in zip(self._by_literal, self._shapes, strict=True) if needle in key]
+            if len(self._candidates) < _SHAPES_KEPT and len(key) < TEXT_LIMIT:
+                self._candidates[key] = found
+        return found
+
+    @property
+    def literals(self) -> tuple[bytes, ...]:
+        """The literal texts of all rules."""
+        return self._needles
+
+
+def _filled(say: str, fields: dict[str, str]) -> str:
+    """Put what the line says into the rule's words; what it does not say leaves no gap."""
+    return " ".join(say.format_map(fields).split()).rstrip(" :,") if "{" in say else say
+
 
 @lru_cache
 def load(*names: str) -> Rulebook:
     """Read rule files by name (``nccl`` is ``rules/nccl.yml``), as one book in this order."""
     return Rulebook(rule for name in names for rule in read(RULES / f"{name}.yml"))
+
+
+@lru_cache
+def load_errors(*own: Path) -> Rulebook:
+    """Return the rules about errors: those of the user's ``own`` files first, then the shipped ones."""
+    mine = [rule for path in own for rule in read(path)]
+    shipped = [rule for name in ERRORS for rule in read(RULES / f"{name}.yml")]
+    replaced = {rule.id for rule in mine}
+    return Rulebook([*mine, *(rule for rule in shipped if rule.id not in replaced)])
+
+
+def own_files() -> list[Path]:
+    """Return the user's rule files: ``rules/*.yml`` here, in the configuration folder and in ``HPCJOB_PATH``."""
+    return [
+        file
+        for folder in resources.folders("rules")
+        if folder != resources.shipped("rules") and folder.is_dir()
+        for file in sorted(folder.glob("*.yml"))
+    ]
 
 
 def read(path: Path) -> list[Rule]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import glob
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -43,6 +44,15 @@ class Target(msgspec.Struct, frozen=True):
             return lambda: files.of_rank(rank, nccl=view in ("nccl", "errors"))
         return files.main if view in ("lines", "loss") else files.all
 
+    def exit_code(self) -> int | None:
+        """Return the code that the job's script ended with, by its exit record; None if there is none."""
+        from hpcjob.tracking.exit_record import read_exit_record
+
+        if self.directory is None or self.job_id is None:
+            return None
+        record = read_exit_record(self.directory, self.job_id)
+        return None if record is None else record.code
+
     def hosts(self) -> list[str]:
         """Return the job's hosts, from its hostfile."""
         if self.directory is None:
@@ -62,19 +72,36 @@ def resolve(words: Sequence[str]) -> Target:
         UnknownJobError: neither a path nor a job; the hint names what is near.
         InputError: several things that cannot be read together.
     """
-    paths = [Path(word).expanduser() for word in words]
-    if len(words) > 1:
-        for word, path in zip(words, paths, strict=True):
-            if not path.exists() or path.is_dir():
+    paths = [path for word in words for path in _expand(word)]
+    if len(paths) > 1:
+        for path in paths:
+            if not path.exists():
                 raise InputError(
-                    f"{word}: no file", hint="Several at once can only be files; name one job or directory."
+                    f"{path}: no file", hint="Several at once can only be files and directories; name one job."
                 )
-        return Target(paths=tuple(paths))
+        return Target(paths=tuple(file for path in paths for file in _files(path)))
     if words and paths[0].is_dir():
         return Target(directory=paths[0])
     if words and paths[0].exists():
         return Target(paths=(paths[0],))
     return _job(words[0] if words else "latest")
+
+
+def _expand(word: str) -> list[Path]:
+    """Return the files of a pattern that the shell did not expand, or the path itself."""
+    path = Path(word).expanduser()
+    if path.exists() or not glob.has_magic(word):
+        return [path]
+    found = sorted(glob.glob(os.path.expanduser(word), recursive=True))  # noqa: PTH111, PTH207 - absolute or relative
+    if not found:
+        raise InputError(
+            f"{word}: no file of that pattern", hint="Check the folder; quote the pattern or let the shell expand it."
+        )
+    return [Path(name) for name in found]
+
+
+def _files(path: Path) -> list[Path]:
+    return [source.path for source in JobFiles(path).all()] if path.is_dir() else [path]
 
 
 def _job(name: str) -> Target:

@@ -192,7 +192,7 @@ class ReportView:
                 self._output.event(event)
 
     def _row(self, row: Row, *, again: bool) -> None:
-        mark = "!" if row.role in ("warning", "cause") else " "
+        mark = "!" if row.role in ("warning", "cause", "symptom") else " "
         self._output.text(f"{mark} {row.topic:<12} {row.text}", row.role)
         if again:
             return

@@ -1,0 +1,88 @@
+"""``hpcjob explain``: why a job ended, in one cause, its evidence and one fix."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command(short_help="Say why a job ended: one cause, one fix.")
+@click.argument("job", nargs=-1, metavar="[JOB|FILE|DIR|GLOB|-]...", shell_complete=lambda *_: [_file_completion()])
+@click.option("--profile", metavar="NAME|FILE", help="Compare with this profile (default: the one of the job).")
+@click.option(
+    "--rules",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Also try the rules of this file, before all others; may be given several times.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The verdict as one JSON object.")
+def explain(job: tuple[str, ...], profile: str | None, rules: tuple[Path, ...], as_json: bool) -> int:
+    """Say why a job ended, from its logs or any others.
+
+    JOB is an id, a name, or 'latest' (the default). A path that exists is read as a file or directory, '*' and '?'
+    name several, '-' is standard input; files may be compressed (gzip, bzip2, xz, Zstandard). Processes that only
+    complain of others are counted, not blamed. Rules of your own are also read from rules/*.yml here, in
+    ~/.config/hpcjob and in HPCJOB_PATH.
+
+    \b
+    Examples:
+      hpcjob explain                     the newest job
+      hpcjob explain 12345               one job
+      hpcjob explain slurm-12345.out     any log
+      hpcjob explain 'logs/*.log.gz'     all ranks of an old one
+      hpcjob explain 12345 --json | jq -r '.exclude | join(",")'
+
+    \b
+    The exit code tells the class:
+      0 nothing wrong found                    72 versions, builds
+      64 hardware                              73 configuration
+      65 walltime or another limit             74 data or tokenizer
+      66 preempted, cancelled, a node failed   75 the training diverged
+      67 host memory, /dev/shm                 76 error of the program
+      68 GPU memory                            77 time-out, nothing tells why
+      69 file system                           78 runs, but not as it should
+      70 network                               79 failed, no rule knows why
+      71 launch
+    """
+    from hpcjob.logs import expectations
+    from hpcjob.logs.explain import gather, gather_stream, lines_of
+    from hpcjob.logs.output import open_output
+    from hpcjob.logs.rulebook import load_errors, own_files
+    from hpcjob.logs.target import STANDARD_INPUT, Target, resolve
+    from hpcjob.logs.verdict import judge
+
+    book = load_errors(*rules, *own_files())
+    if job == (STANDARD_INPUT,):
+        target = Target()
+        evidence = gather_stream(sys.stdin.buffer, "stdin", book=book)
+    else:
+        target = resolve(job)
+        sources = [source for source in target.provider("errors", None)() if source.path.exists()]
+        if not sources:
+            click.echo(
+                f"hpcjob explain: no log yet in {target.directory or ', '.join(map(str, target.paths))}", err=True
+            )
+            return 0
+        evidence = gather(sources, book=book, hosts=target.hosts())
+    expected = expectations.profile_of(target.directory, profile)
+    warnings = [] if expected is None else expectations.differences(evidence, expected)
+    verdict = judge(evidence, warnings=warnings, ended_with=target.exit_code())
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
+    output = open_output(sys.stdout, json=as_json)
+    if as_json:
+        output.event(verdict)
+    else:
+        for role, text in lines_of(verdict):
+            output.text(text, role)
+    output.flush()
+    return verdict.code
+
+
+def _file_completion() -> object:
+    from click.shell_completion import CompletionItem
+
+    return CompletionItem("", type="file")

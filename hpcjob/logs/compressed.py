@@ -1,0 +1,118 @@
+"""Log files as streams of bytes, decompressed by what they begin with: gzip, bzip2, xz, Zstandard."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import importlib
+import io
+import lzma
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from hpcjob.errors import InputError
+
+_ZSTD = ("compression.zstd", "backports.zstd")  # the standard library's from Python 3.14 on, and its backport
+_MAGIC: dict[bytes, str] = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "Zstandard",
+}
+_MAGIC_BYTES = max(map(len, _MAGIC))
+
+
+def compression(path: Path) -> str | None:
+    """Return how a file is compressed, by its first bytes; None if it is not, or cannot be read."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_MAGIC_BYTES)
+    except OSError:
+        return None
+    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+
+
+class Stream(Protocol):
+    """What is needed of a stream to read it from its start to its end."""
+
+    def read(self, size: int = -1, /) -> bytes | None:
+        """Return up to ``size`` bytes, nothing at the end."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+def open_log(path: Path) -> Stream:
+    """Open a log for reading from its start to its end.
+
+    Raises:
+        InputError: it cannot be read, or what decompresses it is not installed.
+    """
+    kind = compression(path)
+    try:
+        raw = path.open("rb", buffering=0)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read: {error.strerror}", hint="Check its permissions, or name another file."
+        ) from error
+    return raw if kind is None else _Damaged(path, _OPENERS[kind](raw))
+
+
+def _open_zstd(raw: IO[bytes]) -> Any:
+    for name in _ZSTD:
+        if (module := _imported(name)) is not None:
+            return module.open(raw, "rb")
+    raise InputError(
+        f"{raw.name}: nothing here reads Zstandard", hint="Install backports.zstd, or decompress it: zstd -d FILE."
+    )
+
+
+def _imported(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+_OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
+    "gzip": lambda raw: gzip.GzipFile(fileobj=raw),
+    "bzip2": bz2.BZ2File,
+    "xz": lzma.LZMAFile,
+    "Zstandard": _open_zstd,
+}
+
+
+class _Damaged(io.RawIOBase):
+    """A stream that ends where the compressed data is damaged or cut: what was readable of a log is worth reading."""
+
+    def __init__(self, path: Path, stream: Any) -> None:
+        self._path = path
+        self._stream = stream
+        self._over = False
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        if self._over:
+            return b""
+        try:
+            data: bytes = self._stream.read(size)
+        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+            return self._cut(error)
+        except Exception as error:
+            if type(error).__name__ != "ZstdError":
+                raise
+            return self._cut(error)
+        return data
+
+    def _cut(self, error: Exception) -> bytes:
+        self._over = True
+        text = " ".join(str(error).split())
+        return f"\nhpcjob: {self._path.name}: the compressed data ends here: {text}\n".encode()
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()

@@ -1,0 +1,206 @@
+"""What the lines of a job say, gathered for a verdict: errors by kind, network by host, progress, who waited."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable
+from datetime import datetime
+
+import msgspec
+
+from hpcjob.logs import parse
+from hpcjob.logs.errors import ErrorReader, needles
+from hpcjob.logs.events import Checkpoint, Event, Finding, Iteration, ProcessEnd
+from hpcjob.logs.failures import key_of, role_of
+from hpcjob.logs.fold import Fold, Group
+from hpcjob.logs.identity import Identity
+from hpcjob.logs.lines import Line
+from hpcjob.logs.nccl import NcclReport
+from hpcjob.logs.rulebook import Rulebook, load
+from hpcjob.logs.scan import Interest, Shapes
+
+_PROGRESS = (b"iteration", b"steps: ", b"loss", b"step:")
+_FLOODS = (b"Channel ", b"via P2P/", b"via NET/", b"Trees [", b"Ring ")
+_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?")
+
+
+class Wait(msgspec.Struct):
+    """What the watchdog of a rank said when a collective timed out."""
+
+    operation: str | None = None
+    sequence: int | None = None
+    enqueued: int | None = None
+    completed: int | None = None
+
+
+class Blamed(msgspec.Struct, frozen=True):
+    """Errors that are alike, and when the first of them came.
+
+    Attributes:
+        order: place in the reading order.
+        time_s: seconds since the epoch by the log's own clock, None where it has none.
+    """
+
+    group: Group[Event]
+    order: int
+    time_s: float | None
+
+
+class Evidence:
+    """Read lines of all files, file by file."""
+
+    def __init__(self, book: Rulebook) -> None:
+        self.identity = Identity()
+        self.nccl = NcclReport(listening=True)
+        self.waits: dict[int, Wait] = {}
+        self.lost: Counter[str] = Counter()
+        """Hosts by how many processes say that they lost them."""
+        self.first_to_fail: int | None = None
+        self.last: Iteration | None = None
+        self.saved: Checkpoint | None = None
+        self.seen: dict[int, Event | None] = {}
+        """Ranks that wrote anything, and their latest iteration."""
+        self.hosts_that_say: dict[str, set[str]] = {}
+        """Network of each host: ``IB``, ``Socket``."""
+        self.shm_hosts: set[str] = set()
+        self.hcas: dict[str, int] = {}
+        self.versions: dict[str, set[str]] = {}
+        self.gdr = False
+        """Whether any process has GPUDirect RDMA."""
+        self.lines = 0
+        self._book = book
+        self._reader = ErrorReader(book)
+        self._fold: Fold[Event] = Fold()
+        self._when: dict[Hashable, tuple[int, float | None]] = {}
+        self._clock: dict[str, str] = {}
+        self._order = 0
+
+    def shapes(self) -> Shapes:
+        """Return what makes a line worth reading here."""
+        return Shapes(
+            [
+                (Interest.ALL, self._book.literals),
+                (Interest.ALL, needles()),
+                (Interest.ALL, (b"heckpoint", b"via SHM/", b"via direct shared", b"NET/Socket/", b"<0>")),
+                (Interest.ALL, (literal for literal in load("nccl").literals if literal not in _FLOODS)),
+                (Interest.SOME, _FLOODS),
+                (Interest.LAST, _PROGRESS),
+            ]
+        )
+
+    def pending(self) -> bool:
+        """Whether the next line belongs to one that began."""
+        return self._reader.unfinished
+
+    def read(self, line: Line) -> None:
+        """Take a line in."""
+        self.lines += 1
+        if line.time is not None:
+            self._clock[line.source] = line.time
+        self.identity.read(line)
+        rank = self.identity.rank(line)
+        if rank is not None:
+            self.seen.setdefault(rank, None)
+            if line.rank is None:
+                line = msgspec.structs.replace(line, rank=rank)
+        if "NCCL INFO" in line.text or line.text.startswith("NCCL version"):
+            self._information(line)
+        for event in self._reader.read(line):
+            self._error(event, line)
+        if "NCCL" not in line.text:
+            for event in parse.parse(line):
+                self._progress(event)
+
+    def end_of_file(self) -> None:
+        """No line of this file will follow."""
+        for event in self._reader.finish():
+            self._error(event, None)
+
+    def blamed(self, *roles: str) -> list[Blamed]:
+        """Return the errors of these roles."""
+        return [
+            Blamed(group, *self._when[key]) for key, group in self._fold.groups.items() if role_of(group.first) in roles
+        ]
+
+    def _information(self, line: Line) -> None:
+        for finding in self.nccl.read(line):
+            host = line.host or ""
+            if finding.rule == "nccl-version":
+                self.versions.setdefault(finding.fields["version"], set()).add(host)
+            elif finding.rule == "nccl-network-socket":
+                self.hosts_that_say.setdefault(host, set()).add("Socket")
+            elif finding.rule == "nccl-network":
+                self.hosts_that_say.setdefault(host, set()).add(finding.fields["network"])
+            elif finding.rule == "nccl-path-shm":
+                self.shm_hosts.add(host)
+            elif finding.rule == "nccl-hcas":
+                self.hcas[host] = finding.fields["hcas"].count("[")
+            elif finding.rule == "nccl-gdr-on":
+                self.gdr = True
+            if finding.role == "warning":
+                self._error(finding, line)
+
+    def _error(self, event: Event, line: Line | None) -> None:
+        self._order += 1
+        if isinstance(event, ProcessEnd):
+            if event.root_cause and self.first_to_fail is None:
+                self.first_to_fail = event.rank
+            if event.rank is not None and event.host is not None:
+                self.identity.name(event.rank, event.host)
+        if isinstance(event, Finding):
+            event = self._finding(event)
+        key = key_of(event)
+        self._fold.add(key, event, line)
+        if key not in self._when:
+            self._when[key] = self._order, seconds(event.time or self._clock.get(event.source))
+
+    def _finding(self, event: Finding) -> Finding:
+        fields = event.fields
+        if event.rule in ("watchdog-timeout", "watchdog-status"):
+            self._wait(event)
+        peer = fields.get("peer")
+        if peer and event.topic == "network" and not peer.startswith(("127.", "::1")):
+            self.lost[self.identity.host(peer.partition(":")[0] if peer.count(":") == 1 else peer)] += 1
+        rank, host = fields.get("rank"), fields.get("host") or fields.get("node")
+        changes: dict[str, object] = {}
+        if rank and event.rank is None and rank.isdigit():
+            changes["rank"] = int(rank)
+        if host:
+            changes["host"] = host
+            self.identity.hosts.add(host)
+        return msgspec.structs.replace(event, **changes) if changes else event
+
+    def _wait(self, event: Finding) -> None:
+        fields = event.fields
+        rank = int(fields["rank"]) if fields.get("rank") else event.rank
+        if rank is None:
+            return
+        wait = self.waits.setdefault(rank, Wait())
+        wait.operation = wait.operation or fields.get("op")
+        for name, field in (("sequence", "seq"), ("enqueued", "enqueued"), ("completed", "completed")):
+            if fields.get(field):
+                setattr(wait, name, int(fields[field]))
+
+    def _progress(self, event: Event) -> None:
+        if isinstance(event, Iteration):
+            if self.last is None or event.iteration >= self.last.iteration:
+                self.last = event
+            if event.rank is not None:
+                self.seen[event.rank] = event
+        elif isinstance(event, Checkpoint) and event.iteration is not None:
+            before = None if self.saved is None else self.saved.iteration
+            if before is None or event.iteration >= before:
+                self.saved = event
+
+
+def seconds(time: str | None) -> float | None:
+    """Return a log's time in seconds; zones are left aside, since one job's clocks have the same."""
+    match = None if time is None else _TIME.match(time)
+    if match is None:
+        return None
+    try:
+        moment = datetime(*(int(match[group]) for group in range(1, 7)))  # type: ignore[arg-type]
+    except ValueError:
+        return None
+    return (moment - datetime(1970, 1, 1)).total_seconds() + float(f"0.{match[7] or 0}")

@@ -1,0 +1,50 @@
+"""What the profile and the job promise, against what the log shows: network, HCAs, NCCL version, world size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcjob.errors import HpcjobError
+
+if TYPE_CHECKING:
+    from hpcjob.logs.evidence import Evidence
+    from hpcjob.profile import ClusterProfile
+
+
+def profile_of(directory: Path | None, name: str | None) -> ClusterProfile | None:
+    """Return the profile that is named, else the one that the job's directory holds, else None."""
+    from hpcjob.load import load_profile
+
+    if name is not None:
+        return load_profile(name)[0]
+    if directory is None or not (directory / "profile.yml").is_file():
+        return None
+    try:
+        return load_profile(str(directory / "profile.yml"))[0]
+    except HpcjobError:
+        return None  # a profile of another version does not keep the log from being read
+
+
+def differences(evidence: Evidence, profile: ClusterProfile) -> list[str]:
+    """Return what differs from the profile, the worst first."""
+    found = []
+    networks = evidence.hosts_that_say
+    if profile.node.hcas and len(networks) > 1:
+        sockets = sorted(host for host, names in networks.items() if "Socket" in names)
+        if sockets:
+            found.append(f"{profile.name} has InfiniBand or RoCE, and TCP sockets are used on {_some(sockets)}")
+    fewer = sorted(host for host, count in evidence.hcas.items() if count < profile.node.hcas)
+    if fewer:
+        counts = sorted({evidence.hcas[host] for host in fewer})
+        used = "-".join(map(str, counts))
+        found.append(f"{profile.name} has {profile.node.hcas} HCAs a node, NCCL uses {used} on {_some(fewer)}")
+    declared = profile.versions.nccl
+    others = sorted(version for version in evidence.versions if declared and not version.startswith(declared))
+    if others:
+        found.append(f"{profile.name} declares NCCL {declared}, the log says {', '.join(others)}")
+    return found
+
+
+def _some(hosts: list[str]) -> str:
+    return ", ".join(hosts[:8]) + (f" and {len(hosts) - 8} more" if len(hosts) > 8 else "")

@@ -1,0 +1,160 @@
+"""Who is to blame where no line says so: ranks that never came, hosts that fell silent, ranks waited for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hpcjob.logs import topics
+from hpcjob.logs.events import Iteration
+from hpcjob.logs.fold import ranges
+
+if TYPE_CHECKING:
+    from hpcjob.logs.evidence import Evidence
+
+_SHARE_THAT_TELLS = 0.5  # of the ranks must be in the log before a missing one means anything
+
+
+class Suspicion(msgspec.Struct, frozen=True):
+    """Whom the silence points to.
+
+    Attributes:
+        exclude: whether the host is likely to be at fault itself.
+    """
+
+    code: int
+    cause: str
+    fix: str
+    rank: int | None = None
+    host: str | None = None
+    ranks: list[int] = []
+    exclude: bool = False
+
+
+def not_started(evidence: Evidence, *, trouble: bool) -> Suspicion | None:
+    """Ranks of the largest communicator that did not begin, or did not finish its start."""
+    for communicator in evidence.nccl.communicators[:1]:
+        begun = communicator.started | communicator.complete
+        if len(begun) < 2 or len(begun) < communicator.size * _SHARE_THAT_TELLS:
+            continue
+        silent = set(range(communicator.size)) - begun
+        stuck = communicator.started - communicator.complete
+        if silent:
+            first = min(silent)
+            host = evidence.identity.host_of.get(first)
+            which = f"rank {first}" if len(silent) == 1 else f"ranks {ranges(silent)}"
+            return Suspicion(
+                topics.LAUNCH,
+                f"{which} of {communicator.size} never came to the start of NCCL; the others wait for it",
+                "Look at that rank's own output and node: the launcher did not start it, or it failed before.",
+                rank=first,
+                host=host,
+                ranks=sorted(silent),
+            )
+        if stuck and communicator.complete and len(stuck) * 2 <= communicator.size:
+            first = min(stuck)
+            return Suspicion(
+                topics.NETWORK,
+                f"ranks {ranges(stuck)} of {communicator.size} began the start of NCCL and did not finish it",
+                "Look at the NCCL lines of those ranks: another interface or network than on the others.",
+                rank=first,
+                host=evidence.identity.host_of.get(first),
+                ranks=sorted(stuck),
+            )
+    return None
+
+
+def lost_host(evidence: Evidence, *, trouble: bool) -> Suspicion | None:
+    """The host that most others say they lost, if it says nothing like that itself."""
+    complaining = {
+        host for blamed in evidence.blamed("follower", "symptom", "cause") for host in blamed.group.hosts
+    } | {
+        evidence.identity.host_of.get(rank, "")
+        for blamed in evidence.blamed("follower", "symptom", "cause")
+        for rank in blamed.group.ranks
+    }
+    for host, times in evidence.lost.most_common():
+        if host in complaining:
+            continue
+        ranks = sorted(evidence.identity.ranks_on(host))
+        return Suspicion(
+            topics.ENDED,
+            f"{host} was lost first: {times} processes say so, and nothing from it tells why",
+            "Look at that node's kernel log and the scheduler's word on it (it was killed or went down); exclude it.",
+            rank=ranks[0] if ranks else None,
+            host=host,
+            ranks=ranks,
+            exclude=True,
+        )
+    return None
+
+
+def waited_for(evidence: Evidence, *, trouble: bool) -> Suspicion | None:
+    """The rank whose collective did not come: it has no watchdog message, or the smallest numbers in it."""
+    if not evidence.waits:
+        return None
+    all_ranks = set(range(evidence.identity.world_size)) or set(evidence.seen)
+    silent = sorted(all_ranks - evidence.waits.keys())
+    share = len(evidence.waits) / len(all_ranks) if all_ranks else 0
+    if silent and share >= _SHARE_THAT_TELLS:
+        return _waiting(evidence, silent, "did not come to a collective; all others waited for it until the time-out")
+    operations = {rank: wait.operation for rank, wait in evidence.waits.items() if wait.operation}
+    numbers = {
+        rank: number
+        for rank, wait in evidence.waits.items()
+        if (number := wait.enqueued if wait.enqueued is not None else wait.sequence) is not None
+    }
+    if numbers and min(numbers.values()) < max(numbers.values()):
+        least = min(numbers.values())
+        behind = sorted(rank for rank, number in numbers.items() if number == least)
+        if len(behind) * 2 <= len(numbers):
+            return _waiting(evidence, behind, f"stands at collective {least}, the others at {max(numbers.values())}")
+    kinds = sorted(set(operations.values()))
+    if len(kinds) > 1:
+        rare = min(kinds, key=lambda kind: sum(value == kind for value in operations.values()))
+        odd = sorted(rank for rank, kind in operations.items() if kind == rare)
+        return _waiting(evidence, odd, f"is in {rare} while the others are in another collective")
+    if silent and evidence.seen.keys() & set(silent):
+        return _waiting(evidence, silent, "has no time-out of its own while others waited")
+    first = next(iter(sorted(evidence.waits)))
+    return Suspicion(
+        topics.TIMEOUT,
+        f"a collective timed out on {_ranks(sorted(evidence.waits))}; the log does not show the rank they waited for",
+        "Read the logs of all ranks; next time TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1.",
+        ranks=[first],
+    )
+
+
+def _waiting(evidence: Evidence, ranks: list[int], what: str) -> Suspicion:
+    first = ranks[0]
+    host = evidence.identity.host_of.get(first)
+    where = f" on {host}" if host and len(ranks) == 1 else ""
+    return Suspicion(
+        topics.TIMEOUT,
+        f"{_ranks(ranks)}{where} {what}",
+        "Look at what that rank did (py-spy dump while it hangs; its last lines): slow data, a save, an exception that "
+        "was caught, or a GPU that hangs.",
+        rank=first,
+        host=host,
+        ranks=ranks,
+    )
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranges(ranks)}"
+
+
+def odd_rank(evidence: Evidence) -> str | None:
+    """Say which rank differs from the others in how far it came."""
+    reached = {rank: event.iteration for rank, event in evidence.seen.items() if isinstance(event, Iteration)}
+    if len(reached) > 2:
+        least, most = min(reached.values()), max(reached.values())
+        behind = sorted(rank for rank, iteration in reached.items() if iteration == least)
+        if least < most and len(behind) * 2 <= len(reached):
+            return f"The odd one out: {_ranks(behind)} stopped at iteration {least}, others reached {most}."
+    world = evidence.identity.world_size
+    silent = sorted(set(range(world)) - evidence.seen.keys()) if world else []
+    if silent and len(silent) * 2 <= world:
+        return f"The odd one out: {_ranks(silent)} wrote nothing."
+    return None

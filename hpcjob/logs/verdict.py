@@ -1,0 +1,358 @@
+"""One cause, its evidence, one fix: what the gathered evidence of a job comes to.
+
+The order of suspicion, each asked only if those before it found nothing:
+
+1. errors that have a cause of their own, by the order of blame of their topic (`hpcjob.logs.topics`), then the rank
+   that torchrun saw fail first, then time by the log's own clock, then the reading order;
+2. ranks that never came up, where the others waited for them;
+3. a host that others lost and that says nothing itself;
+4. the rank that the others' watchdogs waited for;
+5. generic errors and exit codes (symptoms);
+6. what works but not as it should;
+7. followers only: where to look on.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from hpcjob.logs import topics
+from hpcjob.logs.events import Event, Finding, Iteration, ProcessEnd, Traceback
+from hpcjob.logs.evidence import Blamed, Evidence
+from hpcjob.logs.failures import describe_code
+from hpcjob.logs.fold import ranges
+from hpcjob.logs.oom import advice
+from hpcjob.logs.suspects import Suspicion, lost_host, not_started, odd_rank, waited_for
+from hpcjob.logs.topics import TOPICS
+
+EVIDENCE_LINES = 3
+_STRONG_SIGNALS = {-9: "memory", -7: "shm", -11: "program", -4: "program", -8: "program"}
+_BLAME_OF_ROOT_CAUSE = 35  # a signal that torchrun saw first: before exceptions, after a machine that failed
+_NODE_TOPICS = ("hardware", "node", "network", "memory", "shm", "launch", "storage")
+
+
+class Quote(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line of the log as evidence.
+
+    Attributes:
+        line: number of the line in ``source``, from 1.
+    """
+
+    source: str
+    text: str
+    line: int | None = None
+    rank: int | None = None
+    host: str | None = None
+    time: str | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="event", tag="verdict"):
+    """Why a job ended, or what is wrong with it.
+
+    Attributes:
+        code: exit code of ``hpcjob explain``; `hpcjob.logs.topics.MEANINGS` says what it means.
+        cause: one sentence.
+        fix: what to do.
+        rule: the rule that knew the line, None if none did.
+        rank, host, time: of the first process that failed, where the log tells.
+        ranks: all ranks that say the same.
+        evidence: lines that show it.
+        followers: processes or lines that only complain of others, by what they say.
+        others: further causes that were seen, after this one.
+        warnings: what works but not as it should.
+        exclude: hosts to leave out next time.
+        cost_gpu_hours: time of all GPUs since the last checkpoint.
+    """
+
+    code: int
+    meaning: str
+    cause: str
+    fix: str | None = None
+    rule: str | None = None
+    rank: int | None = None
+    host: str | None = None
+    time: str | None = None
+    ranks: list[int] = []
+    evidence: list[Quote] = []
+    followers: dict[str, int] = {}
+    others: list[str] = []
+    warnings: list[str] = []
+    exclude: list[str] = []
+    last_iteration: int | None = None
+    last_checkpoint: int | None = None
+    cost_gpu_hours: float | None = None
+
+
+def judge(evidence: Evidence, *, warnings: list[str] | None = None, ended_with: int | None = None) -> Verdict:
+    """Return the verdict.
+
+    Args:
+        warnings: what differs from the profile, found elsewhere.
+        ended_with: exit code of the job itself, where it is known.
+    """
+    said = [*(warnings or []), *_warnings(evidence)]
+    causes = sorted(_causes(evidence), key=lambda item: _order(item, evidence))
+    verdict = None
+    if causes:
+        verdict = _of_error(causes[0], evidence)
+        seen = {verdict.cause}
+        others = [text for blamed in causes[1:] if (text := _sentence(blamed)) not in seen]
+        verdict = msgspec.structs.replace(verdict, others=others[:5])
+    else:
+        verdict = _without_cause(evidence, said, ended_with)
+    return msgspec.structs.replace(
+        verdict,
+        followers={_sentence(blamed): blamed.group.times for blamed in evidence.blamed("follower")},
+        warnings=said,
+        last_iteration=None if evidence.last is None else evidence.last.iteration,
+        last_checkpoint=None if evidence.saved is None else evidence.saved.iteration,
+        cost_gpu_hours=None if verdict.code == 0 else _cost(evidence),
+    )
+
+
+def _causes(evidence: Evidence) -> list[Blamed]:
+    return [blamed for blamed in evidence.blamed("cause", "symptom") if _is_cause(blamed)]
+
+
+def _is_cause(blamed: Blamed) -> bool:
+    event = blamed.group.first
+    if isinstance(event, ProcessEnd):
+        return event.root_cause and event.exit_code in _STRONG_SIGNALS
+    return isinstance(event, Finding | Traceback) and event.role == "cause"
+
+
+def _order(blamed: Blamed, evidence: Evidence) -> tuple[int, bool, float, int]:
+    event = blamed.group.first
+    first = evidence.first_to_fail is not None and evidence.first_to_fail in blamed.group.ranks
+    time_s = math.inf if blamed.time_s is None else blamed.time_s
+    return _blame(event), not first, time_s, blamed.order
+
+
+def _blame(event: Event) -> int:
+    if isinstance(event, ProcessEnd):
+        return _BLAME_OF_ROOT_CAUSE
+    # An exception that followed another one was raised while that one was handled.
+    return TOPICS[_topic(event)].blame + (1 if isinstance(event, Traceback) and event.followed else 0)
+
+
+def _topic(event: Event) -> str:
+    if isinstance(event, ProcessEnd):
+        return _STRONG_SIGNALS.get(event.exit_code, "program")
+    return event.topic if isinstance(event, Finding | Traceback) else "program"
+
+
+def _of_error(blamed: Blamed, evidence: Evidence) -> Verdict:
+    group, event = blamed.group, blamed.group.first
+    code = TOPICS[_topic(event)].code
+    rank = event.rank
+    host = event.host or (None if rank is None else evidence.identity.host_of.get(rank))
+    fix = event.fix if isinstance(event, Finding | Traceback) else _fix_of_signal(event)
+    if code == topics.GPU_MEMORY and (better := advice(_text(event))) is not None:
+        fix = better
+    return Verdict(
+        code=code,
+        meaning=topics.MEANINGS[code],
+        cause=_sentence(blamed),
+        fix=fix,
+        rule=event.rule if isinstance(event, Finding | Traceback) else None,
+        rank=rank,
+        host=host,
+        time=event.time,
+        ranks=sorted(group.ranks),
+        evidence=_quotes(blamed, evidence),
+        exclude=_exclude(blamed, host, evidence),
+    )
+
+
+def _exclude(blamed: Blamed, host: str | None, evidence: Evidence) -> list[str]:
+    """Return the hosts that are at fault, if the fault is a machine's."""
+    event = blamed.group.first
+    if _topic(event) not in ("hardware", "node", "network"):
+        return []
+    if _topic(event) == "network":
+        peer = event.fields.get("peer") if isinstance(event, Finding) else None
+        if peer:
+            return [evidence.identity.host(peer)] if _is_one(evidence, peer) else []
+    hosts = set(blamed.group.hosts) | ({host} if host else set())
+    return sorted(hosts) if len(hosts) <= max(1, len(evidence.identity.hosts) // 4) else []
+
+
+def _is_one(evidence: Evidence, peer: str) -> bool:
+    name = evidence.identity.host(peer)
+    return name in evidence.identity.hosts or len(evidence.lost) == 1
+
+
+def _fix_of_signal(event: Event) -> str | None:
+    if not isinstance(event, ProcessEnd):
+        return None
+    return {
+        -9: "Killed: host memory most likely (dmesg of that node has the proof); ask for more, or use fewer workers.",
+        -7: "Bus error: /dev/shm is too small (container: --shm-size or --ipc=host).",
+        -11: "A crash in compiled code: extensions that do not fit the torch in use; PYTHONFAULTHANDLER=1 shows where.",
+    }.get(event.exit_code, "See that rank's own output.")
+
+
+def _without_cause(evidence: Evidence, warnings: list[str], ended_with: int | None) -> Verdict:
+    symptoms = sorted(evidence.blamed("symptom", "cause"), key=lambda item: _order(item, evidence))
+    followers = evidence.blamed("follower")
+    trouble = bool(symptoms or followers or ended_with)
+    killed = [blamed for blamed in symptoms if _topic(blamed.group.first) in ("memory", "shm", "hardware")]
+    if killed:
+        return _of_error(killed[0], evidence)
+    for suspect in (not_started, lost_host, waited_for):
+        suspicion = suspect(evidence, trouble=trouble)
+        if suspicion is not None:
+            return _of_suspicion(suspicion, evidence, [*followers, *symptoms])
+    if symptoms:
+        return _of_error(symptoms[0], evidence)
+    if followers:
+        odd = odd_rank(evidence)
+        lead = followers[0]
+        return Verdict(
+            code=topics.UNKNOWN,
+            meaning=topics.MEANINGS[topics.UNKNOWN],
+            cause=f"what is here only follows from an error elsewhere: {_sentence(lead)}",
+            fix=" ".join(filter(None, (_fix(lead.group.first), odd))) or "Read the logs of the other ranks too.",
+            evidence=_quotes(lead, evidence),
+        )
+    if ended_with:
+        return Verdict(
+            code=topics.UNKNOWN,
+            meaning=topics.MEANINGS[topics.UNKNOWN],
+            cause=f"the job ended with {describe_code(ended_with)}, and no line of its log tells why",
+            fix=odd_rank(evidence) or "Look at the last lines of each rank (hpcjob tail --rank N).",
+        )
+    if warnings:
+        return Verdict(
+            code=topics.SLOW,
+            meaning=topics.MEANINGS[topics.SLOW],
+            cause=warnings[0],
+            fix=_fix_of_warning(evidence, warnings[0]),
+            exclude=_slow_hosts(evidence),
+            host=next(iter(_slow_hosts(evidence)), None),
+        )
+    return Verdict(code=0, meaning=topics.MEANINGS[0], cause="no error and nothing unusual found")
+
+
+def _of_suspicion(suspicion: Suspicion, evidence: Evidence, said: list[Blamed]) -> Verdict:
+    return Verdict(
+        code=suspicion.code,
+        meaning=topics.MEANINGS[suspicion.code],
+        cause=suspicion.cause,
+        fix=suspicion.fix,
+        rank=suspicion.rank,
+        host=suspicion.host,
+        ranks=suspicion.ranks,
+        exclude=[suspicion.host] if suspicion.host and suspicion.exclude else [],
+        evidence=[quote for blamed in said[:EVIDENCE_LINES] for quote in _quotes(blamed, evidence)[:1]],
+    )
+
+
+def _slow_hosts(evidence: Evidence) -> list[str]:
+    networks = evidence.hosts_that_say
+    sockets = {host for host, names in networks.items() if "Socket" in names}
+    return sorted(sockets) if len(sockets) * 2 <= len(networks) else []
+
+
+def _warnings(evidence: Evidence) -> list[str]:
+    """Return what works but not as it should, the worst first."""
+    found = []
+    networks = evidence.hosts_that_say
+    odd = _slow_hosts(evidence)
+    if odd:
+        found.append(f"{', '.join(odd[:8])}: TCP sockets, while {len(networks) - len(odd)} other hosts use RDMA")
+    elif len(networks) > 1 and all("Socket" in names for names in networks.values()):
+        found.append(f"{len(networks)} nodes talk over TCP sockets, many times slower than InfiniBand or RoCE")
+    if len(evidence.versions) > 1:
+        found.append(f"ranks run different NCCL versions: {', '.join(sorted(evidence.versions))}")
+    if evidence.shm_hosts:
+        hosts = sorted(filter(None, evidence.shm_hosts))
+        found.append(f"GPUs of one node talk through host memory (SHM): {', '.join(hosts[:8]) or 'some ranks'}")
+    if len(set(evidence.hcas.values())) > 1:
+        most = max(evidence.hcas.values())
+        fewer = sorted(host for host, count in evidence.hcas.items() if count < most)
+        found.append(f"{', '.join(fewer[:8])}: fewer HCAs than the {most} of the other hosts")
+    for blamed in evidence.blamed("warning"):
+        event = blamed.group.first
+        if (
+            isinstance(event, Finding)
+            and event.rule != "nccl-path-shm"
+            and not (event.rule == "nccl-gdr-off" and evidence.gdr)
+        ):
+            found.append(_sentence(blamed))
+    return found
+
+
+def _fix_of_warning(evidence: Evidence, text: str) -> str | None:
+    for blamed in evidence.blamed("warning"):
+        if _sentence(blamed) == text:
+            return _fix(blamed.group.first)
+    if "TCP sockets" in text:
+        return "Look there for /dev/infiniband, libibverbs, NCCL_IB_DISABLE and NCCL_IB_HCA (ibstat, ibv_devices)."
+    if "SHM" in text:
+        return "Look at nvidia-smi topo -m, NCCL_P2P_DISABLE, and PCI ACS or the IOMMU."
+    if "HCAs" in text:
+        return "Exclude those hosts or have the port checked (ibstat)."
+    return None
+
+
+def _sentence(blamed: Blamed) -> str:
+    event = blamed.group.first
+    if isinstance(event, Finding):
+        return event.say
+    if isinstance(event, Traceback):
+        said = f"{event.exception}: {event.message}" if event.message else event.exception
+        return event.say or said
+    if isinstance(event, ProcessEnd):
+        first = ", the first to fail" if event.root_cause else ""
+        return f"rank {event.rank} ended with {describe_code(event.exit_code)}{first}"
+    raise TypeError(type(event))
+
+
+def _fix(event: Event) -> str | None:
+    return event.fix if isinstance(event, Finding | Traceback) else None
+
+
+def _text(event: Event) -> str:
+    if isinstance(event, Traceback):
+        return f"{event.exception}: {event.message}" if event.message else event.exception
+    if isinstance(event, Finding):
+        return event.text
+    return event.note or "" if isinstance(event, ProcessEnd) else ""
+
+
+def _quotes(blamed: Blamed, evidence: Evidence) -> list[Quote]:
+    event = blamed.group.first
+    texts = {_text(event): event.line}
+    if isinstance(event, Traceback):
+        texts = {_text(event): event.exception_line or event.line}
+        if event.at:
+            texts[f"at {event.at}"] = event.line
+    host = event.host or (None if event.rank is None else evidence.identity.host_of.get(event.rank))
+    return [
+        Quote(source=event.source, line=number, text=text.strip()[:500], rank=event.rank, host=host, time=event.time)
+        for text, number in texts.items()
+        if text.strip()
+    ]
+
+
+def _cost(evidence: Evidence) -> float | None:
+    """GPU-hours of the iterations since the last checkpoint, by the time of the last logged iteration."""
+    last = evidence.last
+    if not isinstance(last, Iteration) or last.iteration_time_ms is None or not math.isfinite(last.iteration_time_ms):
+        return None
+    saved = 0 if evidence.saved is None or evidence.saved.iteration is None else evidence.saved.iteration
+    gpus = evidence.identity.world_size or (max(evidence.seen) + 1 if evidence.seen else 0)
+    if not gpus or last.iteration < saved:
+        return None
+    return round((last.iteration - saved) * last.iteration_time_ms / 3.6e6 * gpus, 3)
+
+
+def describe_ranks(verdict: Verdict) -> str:
+    """Return who failed, in words."""
+    if len(verdict.ranks) > 1:
+        return f"ranks {ranges(verdict.ranks)}" + (f", first {verdict.rank}" if verdict.rank is not None else "")
+    where = f" on {verdict.host}" if verdict.host else ""
+    return f"rank {verdict.rank}{where}" if verdict.rank is not None else verdict.host or ""
