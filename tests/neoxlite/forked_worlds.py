@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import socket
 import struct
 import sys
 import traceback
@@ -54,17 +55,15 @@ class World:
 
     def start(self, size: int, function: Callable[..., Any], *args: Any) -> list[Child]:
         """Fork ``size`` ranks; each calls ``function(ranks, *args)``. Call `Child.result` on each of them."""
-        from torch.distributed import TCPStore
-
         from neoxlite.parallel.ranks import Ranks
 
-        # The parent holds the store, on a port that the kernel chose: no rank has to find a free one.
-        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if size > 1 else None
-        port = store.port if store is not None else None
-        address = "127.0.0.1" if size > 1 else None
-        return [
-            Child(function, Ranks(rank, size, rank, size, address, port, "test"), args, store) for rank in range(size)
-        ]
+        # Rank 0 serves the store on a socket that is bound here, so no rank has to find a free port. Not from a thread of
+        # this process: a fork beside running threads can leave a lock taken for ever.
+        with socket.create_server(("127.0.0.1", 0), backlog=size) as listener:
+            port = listener.getsockname()[1]
+            address = ("127.0.0.1", port) if size > 1 else (None, None)
+            ranks = [Ranks(rank, size, rank, size, *address, "test") for rank in range(size)]
+            return [Child(function, one, args, listener) for one in ranks]
 
     def run(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
         """Return the results of all ranks; an exception in one is raised here."""
@@ -79,14 +78,13 @@ class World:
 class Child:
     """One forked rank."""
 
-    def __init__(self, function: Callable[..., Any], ranks: Any, args: tuple[Any, ...], store: Any):
-        self._store = store  # lives as long as the ranks that use it
+    def __init__(self, function: Callable[..., Any], ranks: Any, args: tuple[Any, ...], listener: socket.socket):
         context = multiprocessing.get_context("fork")
         self._receiver, sender = context.Pipe(duplex=False)
         with warnings.catch_warnings():
-            # Forking a process that has threads: the parent's are torch's store and pytest's, and hold no lock we need.
+            # Forking a process that has threads: pytest's own, which wait.
             warnings.simplefilter("ignore", DeprecationWarning)
-            self.process = context.Process(target=_child, args=(sender, function, ranks, args))
+            self.process = context.Process(target=_child, args=(sender, function, ranks, args, listener))
             self.process.start()
         sender.close()
 
@@ -106,22 +104,33 @@ class Child:
 
     def end(self) -> None:
         """Wait for the process, and kill it if it does not end."""
-        self.process.join(10)
+        self.process.join(CHILD_TIMEOUT_S)
         if self.process.is_alive():
             os.kill(self.process.pid, signal.SIGKILL)
             self.process.join()
         self._receiver.close()
 
 
-def _child(sender: Any, function: Callable[..., Any], ranks: Any, args: tuple[Any, ...]) -> None:
+def _child(
+    sender: Any, function: Callable[..., Any], ranks: Any, args: tuple[Any, ...], listener: socket.socket
+) -> None:
     os.environ.update(ranks.exported())
-    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    store = None
+    if ranks.world_size > 1:
+        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+        if ranks.rank == 0:
+            from torch.distributed import TCPStore
+
+            where = (ranks.master_addr, ranks.master_port)
+            store = TCPStore(*where, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+    listener.close()
     try:
         _send(sender, ("result", function(ranks, *args)))
         sender.close()
     except BaseException:
         _send(sender, ("error", traceback.format_exc()))
     sys.stdout.flush()
+    del store
     # Without the interpreter's own way out: it would run the parent's exit handlers, pytest's among them.
     os._exit(0)
 
