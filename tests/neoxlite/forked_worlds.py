@@ -57,8 +57,8 @@ class World:
         """Fork ``size`` ranks; each calls ``function(ranks, *args)``. Call `Child.result` on each of them."""
         from neoxlite.parallel.ranks import Ranks
 
-        # Rank 0 serves the store on a socket that is bound here, so no rank has to find a free port. Not a thread of this
-        # process: a fork beside running threads can leave a lock taken for ever.
+        # Rank 0 serves the store on a socket that is bound here, so no rank has to find a free port. No thread of this
+        # process does: a fork beside running threads can leave a lock taken for ever.
         with socket.create_server(("127.0.0.1", 0), backlog=size) as listener:
             port = listener.getsockname()[1]
             address = ("127.0.0.1", port) if size > 1 else (None, None)
