@@ -17,15 +17,14 @@ from hpcjob.job import Python
 from hpcjob.launchers import launch_line
 from hpcjob.plan import Plan, PlannedStep
 from hpcjob.quoting import ScriptText, comment
+from hpcjob.schedulers.requests import SUBMIT_COMMANDS, request
 from hpcjob.templating import Loader, environment
 from hpcjob.units import format_clock
 
 _GIVEN = "given"  # name of a template given by its path, so that it can extend the shipped one of any name
 _SOURCES_LINE = "#=sources=#\n"
 _LINE_LENGTH = 100  # about, of the words of a command
-_SIGNAL_LIMIT_S = 65_535  # of sbatch --signal
 _NCCL_DEFAULTS = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
-_SUBMIT = {"slurm": "sbatch", "pbs": "qsub", "gridengine": "qsub", "pjm": "pjsub", "local": "bash"}
 
 # Variables that the script, the launchers or bash itself set: a job that sets them would not get what it asks for.
 _RESERVED = re.compile(
@@ -97,7 +96,7 @@ def _header(plan: Plan, loader: Loader) -> str:
         if source
     ]
     lines.append(f"template {' over '.join(list(loader.used)[:2])} and parts, {digest}")
-    submit = _SUBMIT[plan.profile.scheduler.type]
+    submit = SUBMIT_COMMANDS[plan.profile.scheduler.type]
     if plan.profile.scheduler.account == "-g-cli":
         group = plan.account or "GROUP"
         lines.append(f"submit: {submit} -g {group} FILE   (the group is taken on the command line only)")
@@ -113,7 +112,7 @@ def _context(plan: Plan, jobdir: str | None) -> dict[str, Any]:
     profile = plan.profile
     first = plan.steps[0].python
     return {
-        **_directives(plan),
+        **request(plan),
         "name": plan.name,
         "jobdir": jobdir,
         "notes": plan.notes,
@@ -143,69 +142,10 @@ def _context(plan: Plan, jobdir: str | None) -> dict[str, Any]:
     }
 
 
-def _directives(plan: Plan) -> dict[str, Any]:
-    """Return what the directives need; a key that the scheduler cannot honour is refused by its grammar."""
-    job, scheduler = plan.job, plan.profile.scheduler
-    raw = [*scheduler.extra, *job.extra]
-    if "pdsh" in plan.launchers and plan.profile.ssh.access == "switch" and plan.profile.ssh.directive:
-        raw.append(plan.profile.ssh.directive)
-    variables, extra = _joined_variables(raw) if scheduler.type == "pbs" else ("", raw)
-    warned = scheduler.type == "slurm" and scheduler.signal and 0 < plan.stop_before_s <= _SIGNAL_LIMIT_S
-    for key, value, takers in (
-        ("exclude", job.exclude, ("slurm",)),
-        ("reservation", job.reservation, ("slurm", "pbs")),
-        ("memory", plan.memory_gib, ("slurm", "pbs", "local")),
-    ):
-        if value and scheduler.type not in takers:
-            raise InputError(f"{key}: {plan.profile.name} ({scheduler.type}) has no such request", hint=f"remove {key}")
-    return {
-        "account": plan.account if scheduler.account != "none" else None,
-        "account_style": scheduler.account,
-        "queue": plan.queue,
-        "reservation": job.reservation,
-        "exclude": ",".join(job.exclude),
-        "nodes": plan.nodes,
-        "gpus": plan.gpus_per_node,
-        "gpu_request": scheduler.gpu_request,
-        "procs_per_node": plan.procs_per_node,
-        "cpus_per_proc": plan.cpus_per_proc,
-        "memory_mib": round(plan.memory_gib * 1024) if plan.memory_gib else None,
-        "walltime": format_clock(plan.walltime_s),
-        "signal_s": plan.stop_before_s if warned else 0,
-        "timer_s": plan.walltime_s - plan.stop_before_s if plan.stop_before_s and not warned else 0,
-        "select": _select(plan),
-        "rerunnable": scheduler.rerunnable,
-        "variables": variables,
-        "extra": extra,
-        "mpi_procs": _mpi_procs(plan),
-    }
-
-
-def _joined_variables(raw: Sequence[str]) -> tuple[str, list[str]]:
-    """Split off the ``-v`` of PBS's raw directives as one list: of several ``-v``, PBS takes the last alone."""
-    given = [line.strip()[2:].strip() for line in raw if line.strip().startswith("-v")]
-    return ",".join(given), [line for line in raw if not line.strip().startswith("-v")]
-
-
-def _select(plan: Plan) -> str:
-    select = plan.profile.scheduler.select
-    cpus = (plan.cpus_per_proc or 0) * plan.procs_per_node or plan.profile.node.cores or 1
-    for name, value in (("gpus", plan.gpus_per_node), ("procs", plan.procs_per_node), ("cpus", cpus)):
-        select = select.replace(f"{{{name}}}", str(value))
-    memory = f":mem={round(plan.memory_gib * 1024)}mb" if plan.memory_gib else ""
-    return f"{plan.nodes}{select}{memory}"
-
-
-def _mpi_procs(plan: Plan) -> int:
-    """Return the number of processes that mpirun starts at most, 0 if it starts none."""
-    started = {"mpirun": plan.world_size, "torchrun": plan.nodes if plan.nodes > 1 else 0}
-    return max(started.get(launcher, 0) for launcher in plan.launchers)
-
-
 def _summary(plan: Plan) -> str:
-    shape = f"{plan.nodes} nodes, {plan.gpus_per_node} GPUs and {plan.procs_per_node} ranks a node"
+    shape = f"{plan.nodes} x {plan.gpus_per_node} GPUs, {plan.nodes} x {plan.procs_per_node} ranks"
     steps = ", ".join(f"{step.name} ({step.launcher})" for step in plan.steps)
-    return f"{shape}, {format_clock(plan.walltime_s)}; {steps}"
+    return f"{shape}, walltime {format_clock(plan.walltime_s)}; {steps}"
 
 
 def _python(python: Python, steps: Sequence[PlannedStep]) -> dict[str, Any]:

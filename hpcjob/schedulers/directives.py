@@ -45,12 +45,13 @@ _WORD = r"[A-Za-z0-9][A-Za-z0-9._+@-]{0,127}"
 _WORD_TAKES = "letters, digits and . _ + - @, a letter or digit first"
 _RAW = _rule(r"-[^\n]*", "one line that begins with -, as in the script but without the prefix")
 _CLOCK = _rule(r"\d{2,5}:\d\d:\d\d", "HH:MM:SS")
+_RESERVATION = _rule(_WORD, _WORD_TAKES)
+_MEMORY = _rule(r"\d+", "a number of MiB")
 _PATH = r"[^\"\\]+"
 
 _COMMON: Mapping[str, Rule] = {
     "account": _rule(_WORD, _WORD_TAKES),
     "queue": _rule(_WORD, _WORD_TAKES),
-    "reservation": _rule(_WORD, _WORD_TAKES),
     "extra": _RAW,
     "walltime": _CLOCK,
 }
@@ -60,6 +61,8 @@ _RULES: Mapping[SchedulerName, Mapping[str, Rule]] = {
         **_COMMON,
         "name": _rule(r"[^\"'\\/]{1,200}", "at most 200 characters without quotes, \\ and /", quoted=True),
         "queue": _rule(rf"{_WORD}(,{_WORD})*", "names of partitions, separated by commas"),
+        "reservation": _RESERVATION,
+        "memory": _MEMORY,
         "exclude": _rule(r"[A-Za-z0-9][A-Za-z0-9._,\[\]-]*", "host names such as node[1-3,7]"),
         "jobdir": _rule(_PATH, 'no " and no \\', quoted=True, percent=True),
     },
@@ -69,6 +72,8 @@ _RULES: Mapping[SchedulerName, Mapping[str, Rule]] = {
             r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}",
             "letters, digits and . _ + -, a letter, digit or _ first, at most 200",
         ),
+        "reservation": _RESERVATION,
+        "memory": _MEMORY,
         "select": _rule(r"\d+(:[a-z_]+=[A-Za-z0-9_.]+)*", "N:resource=value:... without blanks"),
         "variables": _rule(
             r"[A-Za-z_]\w*(=[^\s\"'\\,]*)?(,[A-Za-z_]\w*(=[^\s\"'\\,]*)?)*", "NAME=value,... of plain text"
@@ -89,8 +94,20 @@ _RULES: Mapping[SchedulerName, Mapping[str, Rule]] = {
         ),
         "jobdir": _rule(r"[^\s\"'\\$%]+", "no blanks, quotes, and none of \\ $ %"),
     },
-    "local": {**_COMMON, "name": _rule(r"[^/]{1,200}", "at most 200 characters without /")},
+    "local": {
+        **_COMMON,
+        "name": _rule(r"[^/]{1,200}", "at most 200 characters without /"),
+        "memory": _MEMORY,
+    },
 }
+
+
+def require(scheduler: SchedulerName, key: str) -> Rule:
+    """Return the rule for ``key``. Raises InputError where the scheduler cannot be asked for the like."""
+    rule = _RULES[scheduler].get(key)
+    if rule is None:
+        raise InputError(f"{key}: {scheduler} has nothing of the kind", hint=f"remove {key} from the job")
+    return rule
 
 
 def directive(scheduler: SchedulerName, value: str | int, key: str) -> ScriptText:
@@ -102,9 +119,7 @@ def directive(scheduler: SchedulerName, value: str | int, key: str) -> ScriptTex
     Raises:
         InputError: the scheduler cannot take the value; the message names ``key`` and what it takes.
     """
-    rule = _RULES[scheduler].get(key)
-    if rule is None:
-        raise InputError(f"{key}: {scheduler} has nothing of the kind", hint=f"remove {key} from the job")
+    rule = require(scheduler, key)
     text = str(value)
     check_text(text, key)
     if not re.fullmatch(rule.pattern, text) or (key == "name" and not _fits_folder(text)):
