@@ -24,7 +24,7 @@ def explain(job: tuple[str, ...], profile: str | None, rules: tuple[Path, ...], 
 
     JOB is an id, a name, or 'latest' (the default). A path that exists is read as a file or directory, '*' and '?'
     name several, '-' is standard input; files may be compressed (gzip, bzip2, xz, Zstandard). Processes that only
-    complain of others are counted, not blamed. Rules of your own are also read from rules/*.yml here, in
+    complain of others are counted, not blamed. Rules of your own are also read from log_rules/*.yml here, in
     ~/.config/hpcjob and in HPCJOB_PATH.
 
     \b

@@ -22,15 +22,21 @@ _MAGIC: dict[bytes, str] = {
     b"\x28\xb5\x2f\xfd": "Zstandard",
 }
 _MAGIC_BYTES = max(map(len, _MAGIC))
+_BUFFER_BYTES = 256 * 1024
 
 
 def compression(path: Path) -> str | None:
-    """Return how a file is compressed, by its first bytes; None if it is not, or cannot be read."""
+    """Return how a regular file is compressed, by its first bytes; None if it is not, or cannot be read."""
     try:
+        if not path.is_file():
+            return None
         with path.open("rb") as file:
-            head = file.read(_MAGIC_BYTES)
+            return _kind(file.read(_MAGIC_BYTES))
     except OSError:
         return None
+
+
+def _kind(head: bytes) -> str | None:
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
 
 
@@ -45,19 +51,19 @@ class Stream(Protocol):
 
 
 def open_log(path: Path) -> Stream:
-    """Open a log for reading from its start to its end.
+    """Open a log for reading from its start to its end; it may be a pipe.
 
     Raises:
         InputError: it cannot be read, or what decompresses it is not installed.
     """
-    kind = compression(path)
     try:
-        raw = path.open("rb", buffering=0)
+        raw = io.BufferedReader(path.open("rb", buffering=0), _BUFFER_BYTES)
+        kind = _kind(raw.peek(_MAGIC_BYTES))
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read: {error.strerror}", hint="Check its permissions, or name another file."
         ) from error
-    return raw if kind is None else _Damaged(path, _OPENERS[kind](raw))
+    return raw if kind is None else _Damaged(path, raw, _OPENERS[kind](raw))
 
 
 def _open_zstd(raw: IO[bytes]) -> Any:
@@ -87,8 +93,9 @@ _OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
 class _Damaged(io.RawIOBase):
     """A stream that ends where the compressed data is damaged or cut: what was readable of a log is worth reading."""
 
-    def __init__(self, path: Path, stream: Any) -> None:
+    def __init__(self, path: Path, raw: IO[bytes], stream: Any) -> None:
         self._path = path
+        self._raw = raw
         self._stream = stream
         self._over = False
 
@@ -115,4 +122,5 @@ class _Damaged(io.RawIOBase):
 
     def close(self) -> None:
         self._stream.close()
+        self._raw.close()
         super().close()

@@ -22,6 +22,8 @@ from hpcjob.logs.scan import Interest, Shapes
 
 _PROGRESS = (b"iteration", b"steps: ", b"loss", b"step:")
 _FLOODS = (b"Channel ", b"via P2P/", b"via NET/", b"Trees [", b"Ring ")
+_RANKS = re.compile(rb"\[rank(\d{1,7})\]:|\[\d{1,4},(\d{1,7})\]<std")
+_TASKS = re.compile(rb"^ {0,6}(\d{1,7}): ", re.MULTILINE)
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?")
 
 
@@ -88,6 +90,17 @@ class Evidence:
                 (Interest.LAST, _PROGRESS),
             ]
         )
+
+    def census(self, block: bytes) -> None:
+        """Count the ranks that wrote any of these lines, by their prefixes."""
+        if b"[rank" in block or b"]<std" in block:
+            found = {one or other for one, other in _RANKS.findall(block)}
+        elif _TASKS.match(block) is not None:
+            found = set(_TASKS.findall(block))
+        else:
+            return
+        for rank in found:
+            self.seen.setdefault(int(rank), None)
 
     def pending(self) -> bool:
         """Whether the next line belongs to one that began."""

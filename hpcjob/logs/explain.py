@@ -34,6 +34,8 @@ def gather(sources: Iterable[Source], *, book: Rulebook | None = None, hosts: It
     shapes = evidence.shapes()
     known = set(hosts)
     for source in sources:
+        if source.rank is not None and source.path.stat().st_size:
+            evidence.seen.setdefault(source.rank, None)
         with contextlib.closing(open_log(source.path)) as stream:
             _read(stream, LineParser(str(source.path), rank=source.rank, hosts=known), evidence, shapes)
     return evidence
@@ -47,7 +49,7 @@ def gather_stream(stream: Stream, name: str, *, book: Rulebook | None = None) ->
 
 
 def _read(stream: Stream, parser: LineParser, evidence: Evidence, shapes: Shapes) -> None:
-    for number, offset, data in scan(stream, shapes, pending=evidence.pending):
+    for number, offset, data in scan(stream, shapes, pending=evidence.pending, census=evidence.census):
         for at, piece in unglue(data):
             evidence.read(parser.parse(offset + at, piece, number))
     evidence.end_of_file()

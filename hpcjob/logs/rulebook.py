@@ -22,6 +22,7 @@ characters and may not repeat a repetition, so that no line can make matching sl
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
@@ -180,13 +181,10 @@ def load_errors(*own: Path) -> Rulebook:
 
 
 def own_files() -> list[Path]:
-    """Return the user's rule files: ``rules/*.yml`` here, in the configuration folder and in ``HPCJOB_PATH``."""
-    return [
-        file
-        for folder in resources.folders("rules")
-        if folder != resources.shipped("rules") and folder.is_dir()
-        for file in sorted(folder.glob("*.yml"))
-    ]
+    """Return the user's rule files: ``log_rules/*.yml`` here, in the configuration folder and in ``HPCJOB_PATH``."""
+    folders = [Path(), resources.config_dir()]
+    folders += [Path(part).expanduser() for part in os.environ.get("HPCJOB_PATH", "").split(os.pathsep) if part]
+    return [file for folder in folders for file in sorted((folder / "log_rules").glob("*.yml"))]
 
 
 def read(path: Path) -> list[Rule]:

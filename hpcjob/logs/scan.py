@@ -61,19 +61,26 @@ class Shapes:
 
 
 def scan(
-    stream: Stream, shapes: Shapes, *, pending: Callable[[], bool] = lambda: False
+    stream: Stream,
+    shapes: Shapes,
+    *,
+    pending: Callable[[], bool] = lambda: False,
+    census: Callable[[bytes], None] = lambda _: None,
 ) -> Iterator[tuple[int, int, bytes]]:
     """Give the lines of interest of a stream, as (number from 1, offset in bytes, bytes), in their order.
 
     Args:
         pending: whether the line after the one just given is wanted whatever it is, as within a traceback.
+        census: is shown all bytes, in blocks of whole lines.
     """
     cutter = _Cutter()
     reader = _Reader(shapes, pending)
     while chunk := stream.read(BLOCK_BYTES):
         for offset, block in cutter.feed(chunk):
+            census(block)
             yield from reader.read(offset, block)
     for offset, block in cutter.finish():
+        census(block)
         yield from reader.read(offset, block)
     yield from reader.finish()
 

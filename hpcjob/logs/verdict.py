@@ -96,7 +96,7 @@ def judge(evidence: Evidence, *, warnings: list[str] | None = None, ended_with: 
     causes = sorted(_causes(evidence), key=lambda item: _order(item, evidence))
     verdict = None
     if causes:
-        verdict = _of_error(causes[0], evidence)
+        verdict = _placed(_of_error(causes[0], evidence), causes[1:])
         seen = {verdict.cause}
         others = [text for blamed in causes[1:] if (text := _sentence(blamed)) not in seen]
         verdict = msgspec.structs.replace(verdict, others=others[:5])
@@ -149,6 +149,8 @@ def _of_error(blamed: Blamed, evidence: Evidence) -> Verdict:
     rank = event.rank
     host = event.host or (None if rank is None else evidence.identity.host_of.get(rank))
     fix = event.fix if isinstance(event, Finding | Traceback) else _fix_of_signal(event)
+    if isinstance(event, Traceback) and event.rule is None:
+        fix = f"An exception that no rule knows: look at {event.at or 'its traceback'}."
     if code == topics.GPU_MEMORY and (better := advice(_text(event))) is not None:
         fix = better
     return Verdict(
@@ -164,6 +166,17 @@ def _of_error(blamed: Blamed, evidence: Evidence) -> Verdict:
         evidence=_quotes(blamed, evidence),
         exclude=_exclude(blamed, host, evidence),
     )
+
+
+def _placed(verdict: Verdict, others: list[Blamed]) -> Verdict:
+    """Add who and where from another error of the same class, if the first one does not tell."""
+    if verdict.host is not None or verdict.rank is not None:
+        return verdict
+    for blamed in others:
+        event = blamed.group.first
+        if TOPICS[_topic(event)].code == verdict.code and (event.host or event.rank is not None):
+            return msgspec.structs.replace(verdict, host=event.host, rank=event.rank)
+    return verdict
 
 
 def _exclude(blamed: Blamed, host: str | None, evidence: Evidence) -> list[str]:

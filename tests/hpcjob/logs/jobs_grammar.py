@@ -91,8 +91,8 @@ class Job:
                 yield (
                     f" [{time}.000123] iteration {number:8d}/  250000 | consumed samples: {number * 1024:12d} | "
                     f"elapsed time per iteration (ms): {865.4 + number % 7:.1f} | learning rate: 1.500000E-04 | "
-                    f"global batch size:  1024 | lm loss: {10 / (1 + number / 100):.6E} | loss scale: 1.0 | grad norm: 0.231 | "
-                    "number of skipped iterations:   0 | number of nan iterations:   0 |"
+                    f"global batch size:  1024 | lm loss: {10 / (1 + number / 100):.6E} | loss scale: 1.0 | "
+                    "grad norm: 0.231 | number of skipped iterations:   0 | number of nan iterations:   0 |"
                 )
             else:
                 yield f"[{time},123] [INFO] data: rank {rank} batch {number} waited {number % 13} ms"
