@@ -6,7 +6,7 @@
 #$ -l h_rt=01:00:00
 #$ -j y
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 8a1db45cd2f1
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 d3f3de9965a1
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -228,7 +228,7 @@ run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends 
   local code outcome tries
   step=$1
   [[ ! -e $jobdir/stop ]] || exit "$(stop_code)"
-  rm -f "$jobdir/outcome.json"
+  [[ $kind != train ]] || rm -f "$jobdir/outcome.json"
   "${@:2}" </dev/null &
   child=$!
   attend "$child" &
@@ -277,6 +277,6 @@ argv=(
 )
 describe_step 1
 run_step '"train"' \
-  "$mpirun" -np 2 --hostfile "$jobdir/hostfile" --npernode 1 --oversubscribe --mca oob_tcp_if_include bond0 \
-  --bind-to none --map-by slot --mca pml ob1 --mca btl self,tcp --mca btl_tcp_if_include bond0 \
+  "$mpirun" -np 2 --hostfile "$jobdir/hostfile" --map-by ppr:1:node:OVERSUBSCRIBE --mca oob_tcp_if_include bond0 \
+  --bind-to none --mca pml ob1 --mca btl self,tcp --mca btl_tcp_if_include bond0 \
   bash "$jobdir/node.sh" "$jobdir/step1.sh" mpirun

@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 5923f33ecfcc
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 3e684b1a4206
 # submit: qsub FILE
 
 set -euo pipefail
@@ -405,7 +405,7 @@ run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends 
   local code outcome tries
   step=$1
   [[ ! -e $jobdir/stop ]] || exit "$(stop_code)"
-  rm -f "$jobdir/outcome.json"
+  [[ $kind != train ]] || rm -f "$jobdir/outcome.json"
   "${@:2}" </dev/null &
   child=$!
   attend "$child" &
@@ -454,5 +454,5 @@ argv=(
 )
 describe_step 1
 run_step '"train"' \
-  "$mpirun" -np 16 --hostfile "$jobdir/hostfile" --npernode 8 --oversubscribe --bind-to none --map-by slot \
+  "$mpirun" -np 16 --hostfile "$jobdir/hostfile" --map-by ppr:8:node:OVERSUBSCRIBE --bind-to none \
   bash "$jobdir/rank.sh" "$jobdir/step1.sh"

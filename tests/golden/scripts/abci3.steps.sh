@@ -11,7 +11,7 @@
 #PBS -v RTYPE=rt_HF,USE_SSH=1
 #PBS -m ae
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 59ccf4dcc7e8
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 5eb97bf3ef36
 # submit: qsub FILE
 
 set -euo pipefail
@@ -235,7 +235,7 @@ run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends 
   local code outcome tries
   step=$1
   [[ ! -e $jobdir/stop ]] || exit "$(stop_code)"
-  rm -f "$jobdir/outcome.json"
+  [[ $kind != train ]] || rm -f "$jobdir/outcome.json"
   "${@:2}" </dev/null &
   child=$!
   attend "$child" &

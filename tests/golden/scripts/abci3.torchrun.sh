@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 9e0e15d16035
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 31c0509d8fae
 # submit: qsub FILE
 
 set -euo pipefail
@@ -224,7 +224,7 @@ run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends 
   local code outcome tries
   step=$1
   [[ ! -e $jobdir/stop ]] || exit "$(stop_code)"
-  rm -f "$jobdir/outcome.json"
+  [[ $kind != train ]] || rm -f "$jobdir/outcome.json"
   "${@:2}" </dev/null &
   child=$!
   attend "$child" &
@@ -273,5 +273,5 @@ argv=(
 )
 describe_step 1
 run_step '"train"' \
-  "$mpirun" -np 2 --hostfile "$jobdir/hostfile" --npernode 1 --oversubscribe --bind-to none --map-by slot \
+  "$mpirun" -np 2 --hostfile "$jobdir/hostfile" --map-by ppr:1:node:OVERSUBSCRIBE --bind-to none \
   bash "$jobdir/node.sh" "$jobdir/step1.sh" mpirun

@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 c16c5a72a250
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 37b11d69e682
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -199,7 +199,7 @@ run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends 
   local code outcome tries
   step=$1
   [[ ! -e $jobdir/stop ]] || exit "$(stop_code)"
-  rm -f "$jobdir/outcome.json"
+  [[ $kind != train ]] || rm -f "$jobdir/outcome.json"
   "${@:2}" </dev/null &
   child=$!
   attend "$child" &

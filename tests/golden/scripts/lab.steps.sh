@@ -13,7 +13,7 @@
 #SBATCH --no-requeue
 #SBATCH --comment=x
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 6bd734c693e6
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 9898bcc4a618
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -223,7 +223,7 @@ run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends 
   local code outcome tries
   step=$1
   [[ ! -e $jobdir/stop ]] || exit "$(stop_code)"
-  rm -f "$jobdir/outcome.json"
+  [[ $kind != train ]] || rm -f "$jobdir/outcome.json"
   "${@:2}" </dev/null &
   child=$!
   attend "$child" &

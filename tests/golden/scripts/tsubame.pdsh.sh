@@ -6,7 +6,7 @@
 #$ -l h_rt=01:00:00
 #$ -j y
 # TSUBAME 4.0, Institute of Science Tokyo: made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 8a1db45cd2f1
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 d3f3de9965a1
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -229,7 +229,7 @@ run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends 
   local code outcome tries
   step=$1
   [[ ! -e $jobdir/stop ]] || exit "$(stop_code)"
-  rm -f "$jobdir/outcome.json"
+  [[ $kind != train ]] || rm -f "$jobdir/outcome.json"
   "${@:2}" </dev/null &
   child=$!
   attend "$child" &

@@ -9,7 +9,7 @@
 #PJM -o %n.%j.out
 #PJM --norestart
 # Wisteria/BDEC-01 Aquarius, the University of Tokyo: made by hpcjob 0.1.0
-# template pjm.sh.j2 over base.sh.j2 and parts, sha256 28e963acb95f
+# template pjm.sh.j2 over base.sh.j2 and parts, sha256 494a9a184e4f
 # submit: pjsub FILE
 
 set -euo pipefail
@@ -219,7 +219,7 @@ run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends 
   local code outcome tries
   step=$1
   [[ ! -e $jobdir/stop ]] || exit "$(stop_code)"
-  rm -f "$jobdir/outcome.json"
+  [[ $kind != train ]] || rm -f "$jobdir/outcome.json"
   "${@:2}" </dev/null &
   child=$!
   attend "$child" &
