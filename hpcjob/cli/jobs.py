@@ -58,7 +58,7 @@ def describe(record: Record) -> dict[str, Any]:
         "server": record.server,
         "submitted": record.submitted,
         "nodes": record.nodes,
-        "jobdir": record.directory,
+        "jobdir": str(record.jobdir),
         "log": record.log,
     }
 

@@ -154,13 +154,3 @@ def test_nothing_is_left_when_the_owner_is_killed(services: None, tmp_path_facto
     assert (base / "doomed").exists()
     with Testbed(has_accounting=False, base=base):
         assert not (base / "doomed").exists()
-
-
-def test_crashed_node_is_seen_as_such(services: None) -> None:
-    """The loss of a node ends its processes at once and is a NODE_FAIL for Slurm."""
-    with Testbed() as bed:
-        job = sbatch(bed, "sleep 300", "--nodes=2", "--no-requeue")
-        wait_for_state(bed, job, "RUNNING")
-        bed.nodes[1].crash()
-        bed.login.run("scontrol", "update", "nodename=node2", "state=down", "reason=crashed")
-        wait_for_state(bed, job, "NODE_FAIL")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.testbed import Testbed
 from tests.cluster.testbed.processes import wait_until
 from tests.cluster.user import BIN, PROFILE, User
 
@@ -85,6 +89,27 @@ def test_attach_with_log_of_a_foreign_script(user: User) -> None:
     user.hpcjob("attach", id_, log, "--profile", PROFILE, "--name", "foreign")
     assert user.wait("foreign") == 3
     assert "words of a foreign script" in user.log("foreign")
+
+
+def test_submission_whose_answer_is_lost_is_found_not_repeated(user: User, bed: Testbed) -> None:
+    """While the controller hangs sbatch fails though the job is taken; hpcjob finds it, and there is one."""
+    job = user.write_job("lost", kind="cpu", command=SLEEP)
+    (controller,) = [pid for pid, command in bed.login.processes().items() if command == "slurmctld"]
+    os.kill(controller, signal.SIGSTOP)
+    try:
+        submitting = bed.login.start(
+            *(BIN / "hpcjob", "submit", job, "--profile", PROFILE, "--json"),
+            output=user.folder / "submit.out",
+            cwd=user.folder,
+        )
+        message_timeout_s = 10  # of slurm.conf: sbatch gives up after it
+        with pytest.raises(subprocess.TimeoutExpired):
+            submitting.wait(message_timeout_s + 2)
+    finally:
+        os.kill(controller, signal.SIGCONT)
+    assert submitting.wait(60) == 0, (user.folder / "submit.out").read_text()
+    ids = user.run("squeue", "--noheader", "--name=lost", "--format=%i").stdout.split()
+    assert [user.status("lost")["id"]] == ids
 
 
 def test_refused_submission_leaves_nothing(user: User) -> None:

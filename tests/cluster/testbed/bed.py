@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from tests.cluster.testbed.hosts import Host, Hosts, namespaces_of, wait_for_end
 from tests.cluster.testbed.modules import ModuleTree
@@ -120,15 +121,20 @@ def user_environment(folder: Path) -> dict[str, str]:
     return {"PATH": SYSTEM_PATH, "HOME": home, "USER": "root", "LOGNAME": "root", "LANG": "C.UTF-8", "TERM": "dumb"}
 
 
+def read_record(folder: Path) -> dict[str, Any]:
+    """Read a bed's record; of a folder without one that nobody owns it and it has no hosts."""
+    try:
+        record: dict[str, Any] = json.loads((folder / RECORD).read_text())
+    except FileNotFoundError:
+        return {"owner": None, "hosts": {}}
+    return record
+
+
 def recorded_hosts(folder: Path) -> dict[str, Host]:
     """Hosts of a bed that another process brought up."""
-    try:
-        record = json.loads((folder / RECORD).read_text())
-    except FileNotFoundError:
-        return {}
-    return {
-        name: Host(name, ProcessId(*identity), user_environment(folder)) for name, identity in record["hosts"].items()
-    }
+    environment = user_environment(folder)
+    hosts = read_record(folder)["hosts"]
+    return {name: Host(name, ProcessId(*identity), environment) for name, identity in hosts.items()}
 
 
 def end(folder: Path) -> None:
@@ -143,7 +149,7 @@ def end(folder: Path) -> None:
 
 def remove_stale(base: Path) -> None:
     """Take down the beds under ``base`` whose owner was killed before it could."""
-    for path in base.glob(f"*/{RECORD}"):
-        owner = json.loads(path.read_text())["owner"]
+    for folder in [path.parent for path in base.glob(f"*/{RECORD}")]:
+        owner = read_record(folder)["owner"]
         if owner and not ProcessId(*owner).alive:
-            end(path.parent)
+            end(folder)

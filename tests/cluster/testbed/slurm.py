@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.cluster.testbed import accounting
 from tests.cluster.testbed.hosts import Host, Hosts
-from tests.cluster.testbed.processes import wait_until
+from tests.cluster.testbed.processes import ProcessId, wait_until
 
 SLURM_CONF = """\
 ClusterName=testbed
@@ -87,7 +87,7 @@ class Slurm:
         )
         if self.has_accounting:
             accounting.start(login, self.folder)
-        login.run("slurmctld")
+        self.start_slurmctld()
         for node in self.hosts.nodes:
             self.start_slurmd(node)
         wait_until(self.idle, 30, f"the nodes do not become idle: see {self.folder}/log")
@@ -95,6 +95,17 @@ class Slurm:
     def start_slurmd(self, node: Host) -> None:
         """Start the daemon of one node."""
         node.run("slurmd", "-N", node.name)
+
+    def start_slurmctld(self, *options: str) -> None:
+        """Start the controller."""
+        self.hosts.login.run("slurmctld", *options)
+
+    def forget_jobs(self) -> None:
+        """Start the controller anew without what it has saved: it knows of no job any more."""
+        (controller,) = [pid for pid, command in self.hosts.login.processes().items() if command == "slurmctld"]
+        ProcessId.of(controller).kill()
+        self.start_slurmctld("-c")
+        wait_until(self.idle, 30, f"the nodes do not become idle: see {self.folder}/log")
 
     def idle(self) -> bool:
         """Whether every node is idle and answers."""
