@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import importlib
 import io
-import lzma
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -82,12 +78,32 @@ def _imported(name: str) -> Any:
         return None
 
 
+def _open_gzip(raw: IO[bytes]) -> Any:
+    import gzip
+
+    return gzip.GzipFile(fileobj=raw)
+
+
+def _open_bzip2(raw: IO[bytes]) -> Any:
+    import bz2
+
+    return bz2.BZ2File(raw)
+
+
+def _open_xz(raw: IO[bytes]) -> Any:
+    import lzma
+
+    return lzma.LZMAFile(raw)
+
+
+# Imported on use: most logs are not compressed.
 _OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
-    "gzip": lambda raw: gzip.GzipFile(fileobj=raw),
-    "bzip2": bz2.BZ2File,
-    "xz": lzma.LZMAFile,
+    "gzip": _open_gzip,
+    "bzip2": _open_bzip2,
+    "xz": _open_xz,
     "Zstandard": _open_zstd,
 }
+_DAMAGE_NAMES = ("error", "LZMAError", "ZstdError")  # zlib's, lzma's, and that of both modules of Zstandard
 
 
 class _Damaged(io.RawIOBase):
@@ -107,12 +123,10 @@ class _Damaged(io.RawIOBase):
             return b""
         try:
             data: bytes = self._stream.read(size)
-        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            return self._cut(error)
         except Exception as error:
-            if type(error).__name__ != "ZstdError":
-                raise
-            return self._cut(error)
+            if isinstance(error, OSError | EOFError) or type(error).__name__ in _DAMAGE_NAMES:
+                return self._cut(error)
+            raise
         return data
 
     def _cut(self, error: Exception) -> bytes:

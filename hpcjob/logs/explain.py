@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -37,8 +38,14 @@ def gather(sources: Iterable[Source], *, book: Rulebook | None = None, hosts: It
         if source.rank is not None and source.path.stat().st_size:
             evidence.seen.setdefault(source.rank, None)
         with contextlib.closing(open_log(source.path)) as stream:
-            _read(stream, LineParser(str(source.path), rank=source.rank, hosts=known), evidence, shapes)
+            host = _host_in_name(source.path.name, known)
+            _read(stream, LineParser(str(source.path), rank=source.rank, host=host, hosts=known), evidence, shapes)
     return evidence
+
+
+def _host_in_name(name: str, known: set[str]) -> str | None:
+    """Return the host that a file is named after, such as dmesg.node07.log, if it is one of the job's."""
+    return next((part for part in re.split(r"[._]|-(?=\D)", name) if part in known), None)
 
 
 def gather_stream(stream: Stream, name: str, *, book: Rulebook | None = None) -> Evidence:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hpcjob.errors import InputError
+from hpcjob.logs.compressed import compression
 from hpcjob.logs.lines import Gate, Line, LineParser, Splitter
 from hpcjob.logs.sources import Provider, Source, listed
 
@@ -149,8 +150,15 @@ class Follower:
         keep_open = len(named) <= _OPEN_FILES_AT_MOST
         for source in named:
             if source not in self._tails:
-                self._tails[source] = FileTail(source, hosts=self._hosts, keep_open=keep_open)
+                self._tails[source] = self._tail(source, keep_open)
         return list(self._tails.values())
+
+    def _tail(self, source: Source, keep_open: bool) -> FileTail:
+        if compression(source.path) is None:
+            return FileTail(source, hosts=self._hosts, keep_open=keep_open)
+        from hpcjob.logs.archive import ArchiveTail
+
+        return ArchiveTail(source, hosts=self._hosts)
 
     def poll(self) -> Iterator[Line]:
         """Give the lines completed since the last poll, file by file."""

@@ -167,14 +167,18 @@ class LineParser:
     Args:
         source: path to report.
         rank: rank whose own file this is; then ``3: `` at a line's start is text, not a rank.
+        host: host whose own file this is, for lines that name none.
         hosts: names known to be hosts, shared between files; NCCL's prefixes add to it. A name that is not known
             counts as one only if it looks like one (``node01``, ``gpu-3.cluster``, ``10.0.0.1``), since ``Error: ``
             and the like look the same.
     """
 
-    def __init__(self, source: str, *, rank: int | None = None, hosts: set[str] | None = None) -> None:
+    def __init__(
+        self, source: str, *, rank: int | None = None, host: str | None = None, hosts: set[str] | None = None
+    ) -> None:
         self._source = source
         self._rank = rank
+        self._host = host
         self._hosts = set() if hosts is None else hosts
 
     def parse(self, offset: int, data: bytes, number: int = 0) -> Line:
@@ -222,7 +226,7 @@ class LineParser:
             prefix=text[:position],
             source=self._source,
             offset=offset,
-            host=host,
+            host=host or self._host,
             rank=rank,
             local_rank=local_rank,
             pid=pid,

@@ -8,17 +8,24 @@ wrote.
 from __future__ import annotations
 
 import enum
+import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
 
+_COMPRESSED = (".gz", ".zst", ".xz", ".bz2")
 _NAMES = re.compile(
     r"(?P<job>.+)_job\.out|(?P<scheduler>.+)_sched\.out|(?P<rank_job>.+?)_(?P<rank>\d+)_log\.(?:out|err)|(?P<nccl>nccl\..+\.log)"
 )
 # What a folder may hold beside our own names; GPT-NeoX's log_dir writes the last two.
 _OTHERS = (".log", ".out", ".err", "_stdout.txt", "_stderr.txt")
+# Of trainers and launchers that write a file a rank: rank_3.log, node01.rank-3.out.
+_RANK_IN_NAME = re.compile(r"(?:^|[._-])rank[._-]?0*(\d{1,7})(?=[._-]|$)", re.IGNORECASE)
+# torchrun --log-dir writes RUN/attempt_0/LOCAL_RANK/stdout.log.
+_DEPTH_AT_MOST = 5
+_FILES_AT_MOST = 100_000
 # The first "rank" in a file of NCCL is that of the communicator of all ranks.
 _NCCL_RANK = re.compile(rb" rank (\d{1,7}) n[rR]anks \d")
 _NCCL_HEAD_BYTES = 256 * 1024
@@ -58,14 +65,21 @@ def listed(paths: Iterable[Source | Path]) -> Provider:
 
 def classify(path: Path) -> Source:
     """Tell a file's kind from its name."""
-    match = _NAMES.fullmatch(path.name)
+    name = plain_name(path.name)
+    match = _NAMES.fullmatch(name)
     if match is None:
-        return Source(path)
+        rank = _RANK_IN_NAME.search(name)
+        return Source(path) if rank is None else Source(path, Kind.RANK, int(rank[1]))
     if match["rank"] is not None:
         return Source(path, Kind.RANK, int(match["rank"]))
     if match["job"] is not None:
         return Source(path, Kind.JOB)
     return Source(path, Kind.SCHEDULER if match["scheduler"] is not None else Kind.NCCL)
+
+
+def plain_name(name: str) -> str:
+    """Return a file's name without the suffix of its compression."""
+    return next((name.removesuffix(suffix) for suffix in _COMPRESSED if name.endswith(suffix)), name)
 
 
 class JobFiles:
@@ -77,10 +91,9 @@ class JobFiles:
 
     def all(self) -> list[Source]:
         """List what is there now: job log, scheduler's output, ranks in order, NCCL's files, others."""
-        try:
-            paths = [path for path in self.directory.iterdir() if path.name.endswith(_OTHERS)]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        paths = _logs_in(self.directory)
+        if not paths and self.job_id is None:
+            paths = _logs_below(self.directory)
         sources = [classify(path) for path in paths if self._mine(path.name)]
         order = list(Kind)
         order.insert(1, order.pop(order.index(Kind.SCHEDULER)))
@@ -111,6 +124,24 @@ class JobFiles:
             theirs = [source.path for source in sources if source.kind is Kind.NCCL]
             own += [Source(path, Kind.NCCL, rank) for path in theirs if _nccl_rank(path) == rank]
         return own
+
+
+def _logs_in(directory: Path) -> list[Path]:
+    try:
+        return [path for path in directory.iterdir() if plain_name(path.name).endswith(_OTHERS)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _logs_below(directory: Path) -> list[Path]:
+    found: list[Path] = []
+    for folder, folders, names in os.walk(directory):
+        depth = len(Path(folder).relative_to(directory).parts)
+        if depth >= _DEPTH_AT_MOST or len(found) >= _FILES_AT_MOST:
+            folders.clear()
+        folders.sort()
+        found += [Path(folder, name) for name in sorted(names) if plain_name(name).endswith(_OTHERS)]
+    return found
 
 
 def _nccl_rank(path: Path) -> int | None:

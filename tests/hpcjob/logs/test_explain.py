@@ -77,8 +77,8 @@ def test_what_is_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
         "cause      GPU memory is used up (tried to allocate 2.00 GiB)",
         "first      rank 1 on node02",
         f"evidence   12_job.out:8: {OOM}",
-        "fix        Lower the micro-batch, use activation checkpointing, a higher ZeRO stage or more tensor parallelism; "
-        "if much is reserved but unallocated, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
+        "fix        Lower the micro-batch, use activation checkpointing, a higher ZeRO stage or more tensor "
+        "parallelism; if much is reserved but unallocated, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
         "cost       2 GPU-hours since the checkpoint of iteration 100 (iteration 160)",
         "follower   another process ended, or the network failed (x1)",
         "exit code  68: GPU memory",
@@ -128,6 +128,28 @@ def test_globs_and_directories(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         assert run(capsys, *words)[0] == 68
     assert main(["explain", str(tmp_path / "*.gone")]) == 2
     assert "no file of that pattern" in capsys.readouterr().err
+
+
+def test_folders_of_torchrun(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """torchrun --log-dir nests a folder a process; a rank in a file's name is its rank."""
+    for rank in range(2):
+        folder = tmp_path / "run" / "attempt_0" / str(rank)
+        folder.mkdir(parents=True)
+        (folder / "stderr.log").write_text("hello\n" if rank else OOM + "\n")
+    assert run(capsys, tmp_path)[0] == 68
+    (tmp_path / "node07_rank_05.log.gz").write_bytes(gzip.compress(OOM.encode()))
+    code, lines = run(capsys, tmp_path)
+    assert code == 68
+    assert "first      rank 5" in lines
+
+
+def test_host_in_a_file_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A kernel log that is named after a host of the job is that host's."""
+    (tmp_path / "a.log").write_text("gpu-7:1:2 [0] NCCL INFO Using network IB\n")
+    (tmp_path / "dmesg.gpu-7.log").write_text("NVRM: Xid (PCI:0000:06:00): 79, GPU has fallen off the bus.\n")
+    code, lines = run(capsys, tmp_path)
+    assert code == 64
+    assert "exclude    gpu-7" in lines
 
 
 def test_standard_input() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import lzma
 import os
 import pty
 import re
@@ -343,3 +345,14 @@ def test_imports_stay_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+def test_compressed_logs(capsys: pytest.CaptureFixture[str], folder: Path, suffix: str) -> None:
+    """Every view reads a compressed log like a plain one; -f shows it and waits for nothing of it."""
+    plain = folder / "12_job.out"
+    pack = {".gz": gzip.compress, ".xz": lzma.compress}[suffix]
+    packed = folder.parent / f"12_job.out{suffix}"
+    packed.write_bytes(pack(plain.read_bytes()))
+    for options in (["-n", "all"], ["-n", "3"], ["--loss"], ["--errors"]):
+        assert run(capsys, packed, *options) == run(capsys, plain, *options)
