@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -13,9 +14,13 @@ from pathlib import Path
 
 from hpcjob.errors import SchedulerError
 
-_INHERITED = re.compile(r"(?:SBATCH|SQUEUE|SACCT|SCANCEL|SINFO|SALLOC|SRUN|SLURM)_")
+_INHERITED = re.compile(r"(?:SBATCH|SQUEUE|SACCT|SCANCEL|SINFO|SALLOC|SRUN|SLURM|PBS|SGE|PJM)_")
 # Which cluster to talk to, and how to prove who asks; a site may set them for every login.
-_KEPT = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_SACK_KEY", "SLURM_SACK_SOCKET"}
+_KEPT = {
+    *("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_SACK_KEY", "SLURM_SACK_SOCKET"),
+    *("PBS_CONF_FILE", "PBS_EXEC", "PBS_HOME", "PBS_SERVER", "PBS_DEFAULT"),
+    *("SGE_ROOT", "SGE_CELL", "SGE_ARCH", "SGE_CLUSTER_NAME", "SGE_QMASTER_PORT", "SGE_EXECD_PORT"),
+}
 
 
 class CommandMissingError(SchedulerError):
@@ -52,11 +57,19 @@ class Finished:
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environment`` without what Slurm sets inside a job or reads as options; which cluster to ask stays.
+    """Return ``environment`` without what schedulers set inside a job or read as options; which cluster to ask stays.
 
     A job that submits another must not hand down its own layout, and ``SQUEUE_FORMAT`` must not change what is parsed.
     """
     return {key: value for key, value in environment.items() if key in _KEPT or not _INHERITED.match(key)}
+
+
+def user_name() -> str:
+    """Return the name of who runs this, whatever the environment says."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container without an entry for the user
+        return str(os.getuid())
 
 
 def run(argv: Sequence[str], *, timeout_s: float, cwd: Path | None = None, translate: bool = False) -> Finished:

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from hpcjob.errors import SchedulerError
-from hpcjob.schedulers.base import Answer, CommandScheduler, Report, Submission, Submitted
-from hpcjob.schedulers.commands import Finished
+from hpcjob.schedulers.base import Answer, Report, Submission, Submitted
+from hpcjob.schedulers.command_scheduler import CommandScheduler, livelier
 from hpcjob.states import State
 
 _MakeReport = Callable[[State, str, str], Report]
@@ -50,13 +50,8 @@ _COMMENT = re.compile(r"--comment(?:[=\s]|$)")
 _QUEUE_HEADER = "JOBID|STATE|REASON|NAME"
 _HISTORY_HEADER = "JobID|State|ExitCode|JobName"
 _LOOKUP_HEADER = "JOBID|COMMENT|COMMAND"
-# A job with several rows (an array) is alive as long as one of them is.
-_LIVELIEST = (State.RUNNING, State.COMPLETING, State.SUSPENDED, State.PENDING, State.UNKNOWN)
 # The request may have reached the controller before the answer was lost.
-_UNCLEAR = re.compile(
-    r"timed out|connection reset|zero bytes were transmitted|unexpected message|transport endpoint|broken pipe",
-    re.IGNORECASE,
-)
+_UNCLEAR = r"timed out|connection reset|zero bytes were transmitted|unexpected message|transport endpoint|broken pipe"
 _ASSOCIATIONS = "`sacctmgr show assoc user=$USER format=account,qos` lists yours"
 _HINTS = {
     r"invalid account|account.*(?:not permitted|not valid)": f"choose another --account; {_ASSOCIATIONS}",
@@ -82,6 +77,9 @@ class SlurmScheduler(CommandScheduler):
     """Slurm by its commands. All of the user's jobs are asked for at once, so an id that is gone is no error."""
 
     type = "slurm"
+    unclear = _UNCLEAR
+    hints = _HINTS
+    hands_down_environment = True  # --export=ALL is sbatch's default
 
     def command_line(self, submission: Submission) -> tuple[str, ...]:
         """``sbatch`` with a comment by which the job is found again; a comment of the user's own stays."""
@@ -93,17 +91,6 @@ class SlurmScheduler(CommandScheduler):
         """Read ``ID`` or ``ID;CLUSTER`` (the last such line), or sbatch's sentence where a wrapper drops the option."""
         found = _PARSABLE_ID.findall(stdout) or _SPOKEN_ID.findall(f"{stdout}\n{stderr}")
         return Submitted(*found[-1]) if found else None
-
-    def is_unclear(self, finished: Finished) -> bool:
-        """See `CommandScheduler.is_unclear`."""
-        return bool(_UNCLEAR.search(finished.stderr + finished.stdout))
-
-    def hint(self, said: str) -> str:
-        """See `CommandScheduler.hint`."""
-        for pattern, hint in _HINTS.items():
-            if re.search(pattern, said, re.IGNORECASE):
-                return hint
-        return "hpcjob submit --dry-run shows the script and the command"
 
     def queue_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
         """All jobs of this user: ``squeue -j ID`` fails for a job that is gone, and a list of ids has no end."""
@@ -150,6 +137,14 @@ class SlurmScheduler(CommandScheduler):
         """See `CommandScheduler.cancel_command`."""
         return ["scancel", *_at(cluster), *ids]
 
+    def hold_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
+        """See `CommandScheduler.hold_command`."""
+        return ["scontrol", *_at(cluster), "hold", ",".join(ids)]
+
+    def release_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
+        """See `CommandScheduler.release_command`."""
+        return ["scontrol", *_at(cluster), "release", ",".join(ids)]
+
 
 def _at(cluster: str | None) -> list[str]:
     return [f"--clusters={cluster}"] if cluster else []
@@ -189,7 +184,7 @@ def _read(stdout: str, header: str, report: _MakeReport) -> Answer:
         elif told.reason is None and fields[0].startswith("CANCELLED by "):
             told = Report(told.state, told.exit_code, fields[0].strip().lower(), told.name)
         for name in _ids(match):
-            reports[name] = _livelier(reports.get(name), told)
+            reports[name] = livelier(reports.get(name), told)
     return Answer(reports, f"rows that are none of a list of jobs: {strange[0][:80]!r}" if strange else None)
 
 
@@ -204,14 +199,6 @@ def _ids(match: re.Match[str]) -> Iterator[str]:
             if span := _RANGE.fullmatch(part):
                 for number in range(int(span[1]), int(span[2] or span[1]) + 1, int(span[3] or 1) or 1):
                     yield f"{base}_{number}"
-
-
-def _livelier(known: Report | None, told: Report) -> Report:
-    if known is None or known.state not in _LIVELIEST:
-        return told
-    if told.state in _LIVELIEST and _LIVELIEST.index(told.state) < _LIVELIEST.index(known.state):
-        return told
-    return known
 
 
 def _reason(text: str) -> str | None:

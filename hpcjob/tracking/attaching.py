@@ -38,6 +38,9 @@ def attach(job_id: str, profile: ClusterProfile, *, log: Path | None = None, nam
     folder = _folder(job_id, log)
     scheduler = get_scheduler(profile)
     report = scheduler.adopt(JobRef(job_id, folder))
+    if report is not None and report.id is not None:
+        job_id = report.id  # the files of its script bear it
+        folder = _folder(job_id, log)
     if report is None and log is None and read_exit_record(folder, job_id) is None:
         raise UnknownJobError(
             f"{profile.name} does not know job {job_id}", hint="check the id; a job that ended long ago needs its LOG"

@@ -91,6 +91,11 @@ def fill(path: Path, plan: Plan, script: str) -> Path:
     return path / "script.sh"
 
 
+def started_id(path: Path) -> str | None:
+    """Return the id of the job whose script has begun its log there; None: no script has started."""
+    return next((log.name.removesuffix("_job.out") for log in path.glob("*_job.out")), None)
+
+
 def remove(path: Path) -> None:
     """Remove the directory of a job that never was, and the folders above it that this leaves empty."""
     shutil.rmtree(path, ignore_errors=True)

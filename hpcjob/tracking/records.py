@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 LATEST = "latest"
 _SOFT = {State.NODE_FAIL, State.PREEMPTED}
+_STALE_S = 5.0
 _SOFT_FOR = timedelta(days=1)
 
 
@@ -54,6 +56,21 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="
         if self.state in _SOFT:
             return datetime.now(timezone.utc) - datetime.fromisoformat(self.time) > _SOFT_FOR
         return self.state.ended
+
+
+class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="cancel"):
+    """That a scheduler has taken the order to end a job: some do not tell an end that was asked for from another.
+
+    Attributes:
+        profile, server, id, submitted: the job's key.
+        time: when, ISO 8601 in UTC.
+    """
+
+    profile: str
+    server: str
+    id: str
+    submitted: str
+    time: str
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="submitted", omit_defaults=True):
@@ -115,6 +132,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="
         """Seconds since the submission."""
         return (datetime.now(timezone.utc) - datetime.fromisoformat(self.submitted)).total_seconds()
 
+    def cancel(self) -> Cancel:
+        """Return that the scheduler was asked now to end this job."""
+        return Cancel(profile=self.profile, server=self.server, id=self.id, submitted=self.submitted, time=now())
+
     def change(self, state: State, exit_code: int | None = None, reason: str | None = None) -> Change:
         """Return that this job was seen in ``state`` now."""
         return Change(
@@ -142,12 +163,23 @@ class Index:
     Attributes:
         records: newest first.
         changes: key of a record -> the states it was seen in, oldest first.
+        cancelled: keys of the records whose jobs a scheduler was asked to end.
         damaged: files with lines that could not be read, and how many.
+        read_at_s: when it was read, on the monotonic clock.
     """
 
     records: list[Record] = field(default_factory=list)
     changes: dict[tuple[str, str, str, str], list[Change]] = field(default_factory=dict)
+    cancelled: set[tuple[str, str, str, str]] = field(default_factory=set)
     damaged: dict[Path, int] = field(default_factory=dict)
+    read_at_s: float = field(default_factory=time.monotonic)
+
+    def was_cancelled(self, record: Record) -> bool:
+        """Return whether a scheduler was asked to end the job; looks again into an index that is seconds old."""
+        if record.key not in self.cancelled and time.monotonic() - self.read_at_s > _STALE_S:
+            self.cancelled |= read_index().cancelled
+            self.read_at_s = time.monotonic()
+        return record.key in self.cancelled
 
     def last_change(self, record: Record) -> Change | None:
         """Return the state in which ``record`` was last seen, or None."""
@@ -160,7 +192,7 @@ class Index:
         return change is not None and change.is_final
 
 
-_DECODER = msgspec.json.Decoder(Record | Change)
+_DECODER = msgspec.json.Decoder(Record | Change | Cancel)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -194,7 +226,7 @@ def ensure_writable(profile: str) -> None:
         ) from None
 
 
-def append(line: Record | Change) -> None:
+def append(line: Record | Change | Cancel) -> None:
     """Append ``line`` to the index in one write; a torn line before it is closed first.
 
     Raises:
@@ -225,7 +257,12 @@ def read_index() -> Index:
     changes: list[Change] = []
     for path in files:
         for line in _lines(path, index):
-            (index.records if isinstance(line, Record) else changes).append(line)  # type: ignore[arg-type]
+            if isinstance(line, Record):
+                index.records.append(line)
+            elif isinstance(line, Change):
+                changes.append(line)
+            else:
+                index.cancelled.add((line.profile, line.server, line.id, line.submitted))
     index.records.sort(key=lambda record: record.submitted, reverse=True)
     changes.sort(key=lambda change: change.time)
     for change in changes:
@@ -233,7 +270,7 @@ def read_index() -> Index:
     return index
 
 
-def _lines(path: Path, index: Index) -> Iterator[Record | Change]:
+def _lines(path: Path, index: Index) -> Iterator[Record | Change | Cancel]:
     try:
         raw = path.read_bytes()
     except OSError:

@@ -16,7 +16,7 @@ from hpcjob.schedulers.base import Answer, JobRef, Report, Scheduler
 from hpcjob.states import State
 from hpcjob.tracking.exit_record import ExitRecord, read_exit_record
 
-Source = Literal["queue", "history", "exit record", "index", "none"]
+Source = Literal["queue", "history", "exit record", "index", "absent", "none"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Status:
     Attributes:
         exit_code: the job's own exit code, where known.
         reason: why it waits, how it ended, or why nothing is known.
-        source: who said so.
+        source: who said so; ``absent``: nobody did, and the job is not in the queue; ``none``: nobody answered.
     """
 
     state: State
@@ -75,7 +75,9 @@ def _decide(job_id: str, queue: Answer, history: Answer, record: ExitRecord | No
         return Status(state, record.code, f"killed by {record.signal}" if record.signal else None, "exit record")
     if past is not None:
         return _told(past, "history", None)
-    return Status(State.UNKNOWN, reason=queue.problem or _absent(history.problem))
+    if queue.problem:
+        return Status(State.UNKNOWN, reason=queue.problem)
+    return Status(State.UNKNOWN, reason=_absent(history.problem), source="absent")
 
 
 def _told(report: Report, source: Source, record: ExitRecord | None, past: Report | None = None) -> Status:

@@ -156,6 +156,8 @@ def _find(prepared: Prepared, unclear: UnclearSubmitError, sleep: Callable[[floa
     absent = 0
     for pause_s in _LOOKUP_PAUSES_S:
         sleep(pause_s)
+        if (started := jobdir.started_id(prepared.submission.jobdir)) is not None:
+            return Submitted(started)
         try:
             found = prepared.scheduler.lookup(prepared.submission)
         except SchedulerError:

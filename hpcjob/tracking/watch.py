@@ -55,9 +55,8 @@ def track(records: Sequence[Record]) -> list[TrackedJob]:
 def job_ended(record: Record) -> bool:
     """Return whether the job has ended. May be asked twice a second: the scheduler is asked ever more seldom."""
     job, index = _watched(record)
-    ended = job.done()
-    _noted(record, job.status("cache"), index)
-    return ended
+    job.done()  # asks, if it is time to
+    return _noted(record, job.status("cache"), index).state.ended
 
 
 @functools.lru_cache(maxsize=128)
@@ -89,9 +88,9 @@ def wait_for(
     last: dict[Record, State] = {}
     while jobs:
         for record, job in list(jobs.items()):
-            ended = job.done()
+            job.done()  # asks, if it is time to
             status = _noted(record, job.status("cache"), index)
-            if ended:
+            if status.state.ended:
                 del jobs[record]
                 yield record, status
             elif status.state is State.UNKNOWN and last.get(record) is not State.UNKNOWN:
@@ -116,6 +115,9 @@ def cancel(record: Record, index: Index) -> str:
         return f"had ended before ({status.state})"
     job = track([record])[0]
     told = job.watcher.scheduler.cancel([job.ref])[record.id]
+    index.cancelled.add(record.key)
+    with contextlib.suppress(OSError):
+        append(record.cancel())
     now = _noted(record, job.status("force"), index)
     return told if now.state.ended else f"{told}; {now.state} now"
 
@@ -141,6 +143,7 @@ def _groups(records: Iterable[Record]) -> list[list[Record]]:
 def _noted(record: Record, status: Status, index: Index) -> Status:
     """Return the status to show, and note it in the index if it is news."""
     seen = index.last_change(record)
+    status = _or_cancelled(record, status, index)
     if status.state is State.UNKNOWN:
         if seen is not None and seen.state.ended:
             return Status(seen.state, seen.exit_code, seen.reason, "index")
@@ -152,6 +155,19 @@ def _noted(record: Record, status: Status, index: Index) -> Status:
         with contextlib.suppress(OSError):  # a note for later; the answer stands without it
             append(change)
     return status
+
+
+def _or_cancelled(record: Record, status: Status, index: Index) -> Status:
+    """Return the status, as CANCELLED if the job's end was asked for and it has failed, or is gone.
+
+    Grid Engine tells a deleted job from a killed one by nothing, and nothing at all of one deleted while it waited.
+    """
+    if status.state is not State.FAILED and status.source != "absent":
+        return status
+    if not index.was_cancelled(record):
+        return status
+    reason = status.reason if status.state is State.FAILED else "cancelled; it is no longer in the queue"
+    return Status(State.CANCELLED, status.exit_code, reason, status.source)
 
 
 def _age_s(time: str) -> float:

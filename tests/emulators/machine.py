@@ -18,7 +18,7 @@ from typing import Any
 REPLIES = Path(__file__).with_name("replies")
 ENTRY = Path(__file__).with_name("__main__.py")
 KILL_DELAY_S = 2.0
-_POLL_S = 0.02
+_POLL_S = 0.05
 
 Job = dict[str, Any]
 
@@ -39,15 +39,16 @@ class Machine:
         with (self.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             path = self.folder / "jobs.json"
-            jobs: dict[str, Job] = json.loads(path.read_text()) if path.exists() else {}
+            jobs = self.snapshot()
             yield jobs
             path.with_suffix(".tmp").write_text(json.dumps(jobs))
             path.with_suffix(".tmp").replace(path)
 
     def snapshot(self) -> dict[str, Job]:
         """Return the jobs as they are now."""
-        with self.jobs() as jobs:
-            return jobs
+        path = self.folder / "jobs.json"
+        jobs: dict[str, Job] = json.loads(path.read_text()) if path.exists() else {}
+        return jobs
 
     def add(self, script: str, complete: Callable[[str, Job], None], **known: Any) -> str:
         """Queue a job, start the process that will run it, and return its number.

@@ -119,14 +119,6 @@ def test_a_refused_submission_is_two_lines(
     assert len(calls(tmp_path / "bin", "sbatch")) == 1
 
 
-def test_pbs_says_how_to_go_on(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Refused with code 2 and the three lines to type."""
-    assert main(["submit", job_file(here / "a.yml", "true"), "-p", "abci3", "--account", "g"]) == 2
-    err = capfd.readouterr().err
-    assert "hpcjob render -o job.sh" in err
-    assert "hpcjob attach ID --profile abci3" in err
-
-
 def test_ctrl_c_leaves_the_job(here: Path) -> None:
     """Interrupted while following: the job goes on, the lines to type are shown, the code is 130."""
     job = job_file(here / "a.yml", "echo started; sleep 60")

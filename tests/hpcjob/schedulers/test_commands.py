@@ -12,18 +12,24 @@ from tests.hpcjob.jobs import fake_command, with_path
 
 
 def test_environment_of_an_allocation_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Options and layout of Slurm do not leak into a query or a submission; where Slurm's configuration lies does."""
+    """Options and layout of an allocation do not leak into a query or a submission; where a configuration lies does."""
     monkeypatch.setenv("SQUEUE_FORMAT", "%all")
     monkeypatch.setenv("SBATCH_ACCOUNT", "other")
     monkeypatch.setenv("SLURM_CPU_BIND", "quiet")
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.setenv("SLURM_CONF", "/etc/slurm/slurm.conf")
     monkeypatch.setenv("SLURM_CLUSTERS", "gamma")
+    monkeypatch.setenv("PBS_DPREFIX", "#XX")
+    monkeypatch.setenv("PBS_CONF_FILE", "/etc/pbs.conf")
+    monkeypatch.setenv("SGE_TASK_ID", "3")
+    monkeypatch.setenv("SGE_ROOT", "/opt/sge")
+    monkeypatch.setenv("PJM_JOBID", "7")
     monkeypatch.setenv("LC_ALL", "ja_JP.UTF-8")
     told = commands.run(["env"], timeout_s=10).stdout.splitlines()
     names = {line.partition("=")[0] for line in told}
-    assert {"SLURM_CONF", "SLURM_CLUSTERS", "PATH"} <= names
+    assert {"SLURM_CONF", "SLURM_CLUSTERS", "PBS_CONF_FILE", "SGE_ROOT", "PATH"} <= names
     assert not names & {"SQUEUE_FORMAT", "SBATCH_ACCOUNT", "SLURM_CPU_BIND", "SLURM_JOB_ID"}
+    assert not names & {"PBS_DPREFIX", "SGE_TASK_ID", "PJM_JOBID"}
     assert "LC_ALL=C" in told
     kept = commands.run(["env"], timeout_s=10, translate=True).stdout.splitlines()
     assert "LC_ALL=ja_JP.UTF-8" in kept, "a submission hands its locale to the job"
@@ -45,11 +51,11 @@ def test_a_time_out_ends_the_command_and_its_children(tmp_path: Path) -> None:
 
 def test_missing_and_forbidden_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No such command, or one that may not be executed, is one clear line."""
-    fake_command(tmp_path / "bin", "qstat", "")
-    (tmp_path / "bin" / "qstat").chmod(0o644)
+    fake_command(tmp_path / "bin", "no-such-qstat", "")
+    (tmp_path / "bin" / "no-such-qstat").chmod(0o644)
     monkeypatch.setenv("PATH", with_path(tmp_path / "bin"))
-    with pytest.raises(commands.CommandMissingError, match="qstat"):
-        commands.run(["qstat"], timeout_s=1)
+    with pytest.raises(commands.CommandMissingError, match="no-such-qstat"):
+        commands.run(["no-such-qstat"], timeout_s=1)
     with pytest.raises(commands.CommandMissingError, match="no such command"):
         commands.run(["no-such-command-here"], timeout_s=1)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from hpcjob.errors import SchedulerError
-from hpcjob.schedulers.base import JobRef, Submission, Submitted, UnclearSubmitError, chunks
+from hpcjob.schedulers.base import JobRef, Submission, Submitted, UnclearSubmitError
+from hpcjob.schedulers.command_scheduler import chunks
 from hpcjob.schedulers.slurm import SlurmScheduler, state_of
 from hpcjob.states import State
 from tests.hpcjob.jobs import calls, fake_command, plan_for, with_path

@@ -143,6 +143,14 @@ def test_a_lost_answer_is_looked_up(fake: FakeBin) -> None:
     assert "Socket timed out" in told[0]
 
 
+def test_a_script_that_has_started_tells_its_id(fake: FakeBin) -> None:
+    """The queue need not be asked, and need not know: the name of the job's log is enough."""
+    folder = fake("sbatch", f"touch $(dirname ${{@: -1:1}})/4711_job.out; {TIMED_OUT}")
+    fake("squeue", "exit 1")
+    assert submit(prepare(plan_for("slurm"), script), sleep=nap).id == "4711"
+    assert not calls(folder, "squeue")
+
+
 def test_a_frozen_controller_that_goes_on_is_waited_for(fake: FakeBin, tmp_path: Path) -> None:
     """The queue does not answer at first, then not with the job, then with it."""
     folder = fake("sbatch", TIMED_OUT)
@@ -197,18 +205,6 @@ def test_a_folder_that_nodes_do_not_see_is_refused(here: Path) -> None:
         submit(prepare(plan, script, link))
     assert "shared file system" in str(caught.value.hint)
     check(prepare(plan, script, here.parent))
-    assert not list(here.iterdir())
-
-
-@pytest.mark.parametrize("scheduler", ["pbs", "gridengine", "pjm"])
-def test_schedulers_without_submit_say_how_to_go_on(scheduler: str, here: Path) -> None:
-    """render, the site's own command, attach."""
-    plan = plan_for(scheduler, group="team", account="-g-cli" if scheduler == "gridengine" else "none")
-    with pytest.raises(InputError, match="does not submit") as caught:
-        submit(prepare(plan, script))
-    typed = {"pbs": "`qsub job.sh`", "gridengine": "`qsub -g team job.sh`", "pjm": "`pjsub job.sh`"}[scheduler]
-    for words in ("hpcjob render -o job.sh", typed, "hpcjob attach ID"):
-        assert words in str(caught.value.hint)
     assert not list(here.iterdir())
 
 
@@ -267,19 +263,6 @@ def test_attach_with_a_log(fake: FakeBin, here: Path) -> None:
     (here / "logs" / "slurm-4711.out").write_text("hello\n")
     record = attach("4711", plan_for("slurm").profile, log=Path("logs/slurm-4711.out"), name="old")
     assert (record.name, record.jobdir, record.log) == ("old", here / "logs", str(here / "logs" / "slurm-4711.out"))
-
-
-def test_attach_where_hpcjob_asks_nobody(here: Path) -> None:
-    """PBS: the user's word is taken; the exit record that the script leaves tells the end."""
-    made = here / "outputs" / "x" / "20261129T120000Z-12345.pbs1"
-    made.mkdir(parents=True)
-    record = attach("12345.pbs1", plan_for("pbs").profile)
-    status = refresh([record], read_index())[record]
-    assert status.state.value == "UNKNOWN"
-    assert "does not query PBS" in str(status.reason)
-    (made / "12345.pbs1_exit.json").write_text('{"code": 85, "time": "2026-11-29T12:00:00+09:00"}')
-    status = refresh([record], read_index())[record]
-    assert (status.state.value, status.exit_code) == ("FAILED", 85)
 
 
 def test_attach_refuses_what_is_no_job(fake: FakeBin) -> None:
