@@ -15,6 +15,8 @@ _COMMANDS = {
     "config": ("neoxlite.cli.config:config", "Show and compare configurations; explain keys; JSON Schema for editors."),
 }
 
+_EXTRAS = dict.fromkeys(("torch", "deepspeed", "tensorboard", "tokenizers", "safetensors", "psutil"), "hpcjob[train]")
+
 
 @click.group(cls=LazyGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="neoxlite")
@@ -33,4 +35,4 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    return run(cli, "neoxlite", argv)
+    return run(cli, "neoxlite", argv, _EXTRAS)

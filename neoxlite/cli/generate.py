@@ -50,7 +50,8 @@ def generate(
     from neoxlite.parallel.distributed import choose_device
 
     if prompt == "-":
-        prompt = click.get_text_stream("stdin", encoding="utf-8", errors="replace").read()
+        with click.open_file("-", encoding="utf-8", errors="replace") as stdin:
+            prompt = stdin.read()
     restored = restore(folder, choose_device(0), cfg=cfg)
     tokenizer = restored.tokenizer
     tokens = tokenizer.encode(prompt)

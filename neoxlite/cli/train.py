@@ -37,17 +37,5 @@ def train(config: tuple[str, ...], conf_dir: str | None, assignments: tuple[str,
         if iteration is not None:
             overrides["iteration"] = iteration
         cfg = load_config(config, conf_dir, overrides, ranks.world_size)
-        run = _import_run()
-    return run(cfg, ranks=ranks, files=files).exit_code
-
-
-def _import_run():  # type: ignore[no-untyped-def]
-    from neoxlite.errors import NeoxliteError
-
-    try:
         from neoxlite.training.entry import run
-    except ModuleNotFoundError as error:
-        raise NeoxliteError(
-            f"training needs {error.name}, which is not installed", hint="pip install 'hpcjob[train]'"
-        ) from None
-    return run
+    return run(cfg, ranks=ranks, files=files).exit_code

@@ -50,8 +50,12 @@ class LazyGroup(click.Group):
             formatter.write_dl(rows)
 
 
-def run(group: click.Group, program: str, argv: list[str] | None = None) -> int:
+def run(
+    group: click.Group, program: str, argv: list[str] | None = None, extras: Mapping[str, str] | None = None
+) -> int:
     """Run ``group`` and return the process's exit code.
+
+    ``extras`` names what to install for a module that may be missing: module -> ``hpcjob[train]``.
 
     A `UserError` becomes ``program: message`` and its hint on stderr; with ``--debug`` or HPCJOB_DEBUG a traceback too.
     A broken pipe (``| head``) ends quietly with 1, as click does it; Ctrl-C with 130.
@@ -66,6 +70,12 @@ def run(group: click.Group, program: str, argv: list[str] | None = None) -> int:
         sys.stdout.flush()
     except UserError as error:
         return _report(error, program, debug, sys.stderr)
+    except ModuleNotFoundError as error:
+        extra = (extras or {}).get(error.name or "")
+        if extra is None:
+            raise
+        needed = UserError(f"this needs {error.name}, which is not installed", hint=f"pip install '{extra}'")
+        return _report(needed, program, debug, sys.stderr)
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -107,12 +107,12 @@ class PeerWatch:
                 selector.register(connection, selectors.EVENT_READ)
             while selector.get_map() and not self._closed.is_set():
                 for key, _ in selector.select():
-                    connection = key.fileobj
-                    assert isinstance(connection, socket.socket)
-                    word = _read(connection)
-                    selector.unregister(connection)
+                    peer = key.fileobj
+                    assert isinstance(peer, socket.socket)
+                    word = _read(peer)
+                    selector.unregister(peer)
                     if word != _BYE and not self._closed.is_set():
-                        self._lost(self._peers[connection], word)
+                        self._lost(self._peers[peer], word)
                         return
 
     def _lost(self, rank: int, word: bytes) -> None:

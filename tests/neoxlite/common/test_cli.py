@@ -97,3 +97,13 @@ def test_a_closed_pipe_ends_quietly() -> None:
     done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert done.returncode in (0, 1)
+
+
+def test_a_missing_extra_is_named(group: click.Group, capsys: pytest.CaptureFixture[str]) -> None:
+    """A module that belongs to an extra says what to install; any other missing module is a fault and raises."""
+    assert run(group, "tool", ["absent"], {"no": "hpcjob[some]"}) == 1
+    assert capsys.readouterr().err == (
+        "tool: this needs no, which is not installed\n      pip install 'hpcjob[some]'\n"
+    )
+    with pytest.raises(ModuleNotFoundError):
+        run(group, "tool", ["absent"])
