@@ -38,18 +38,20 @@ class Iteration(Event, frozen=True, kw_only=True, omit_defaults=True, tag="itera
     """Progress of a training run, as one log line tells it.
 
     Attributes:
-        shape: who wrote the line: ``neox`` (also neoxlite and the Megatron family) or ``deepspeed`` (pipeline engine).
-        iteration: iterations done, of ``train_iters``.
+        shape: who wrote the line: ``neox`` (also neoxlite and the Megatron family), ``deepspeed`` (pipeline engine) or
+            ``steps`` (torchtitan, nanoGPT, llm.c, Hugging Face Trainer, Lightning, any line with a step and a loss).
+        iteration: iterations done, of ``train_iters``; absent where a line tells the epoch only.
         loss: mean over the logged interval; absent when every iteration of it was skipped.
         lr: learning rate.
         tflops: floating-point operations a second and GPU, in 10^12, by the log's own formula.
         iteration_time_ms: time of one iteration, mean over the interval.
         mfu_percent, hfu_percent: share of the GPU's peak used by the model, by the hardware.
+        memory_gib: GPU memory in use.
         skipped, nan: iterations of the interval that were skipped for overflow, that had a loss of NaN among these.
     """
 
     shape: str
-    iteration: int
+    iteration: int | None = None
     train_iters: int | None = None
     loss: float | None = None
     lr: float | None = None
@@ -62,6 +64,8 @@ class Iteration(Event, frozen=True, kw_only=True, omit_defaults=True, tag="itera
     hfu_percent: float | None = None
     iteration_time_ms: float | None = None
     global_batch: int | None = None
+    memory_gib: float | None = None
+    epoch: float | None = None
     skipped: int | None = None
     nan: int | None = None
 
@@ -92,6 +96,49 @@ class Checkpoint(Event, frozen=True, kw_only=True, omit_defaults=True, tag="chec
     action: str
     path: str | None = None
     iteration: int | None = None
+
+
+class EngineStep(Event, frozen=True, kw_only=True, omit_defaults=True, tag="engine_step"):
+    """What DeepSpeed's engine prints beside the trainer.
+
+    Attributes:
+        skipped: steps skipped so far, in all.
+        lr: learning rate of each parameter group.
+    """
+
+    step: int
+    skipped: int | None = None
+    lr: list[float] = []
+    samples_per_s: float | None = None
+
+
+class Timers(Event, frozen=True, kw_only=True, omit_defaults=True, tag="timers"):
+    """Times of the parts of an iteration, in milliseconds; the most over the ranks where the log tells a range."""
+
+    ms: dict[str, float]
+
+
+class Memory(Event, frozen=True, kw_only=True, omit_defaults=True, tag="memory"):
+    """GPU memory by the allocator of PyTorch, in GiB."""
+
+    allocated_gib: float | None = None
+    max_allocated_gib: float | None = None
+    reserved_gib: float | None = None
+    max_reserved_gib: float | None = None
+
+
+class LossScale(Event, frozen=True, kw_only=True, omit_defaults=True, tag="loss_scale"):
+    """A change of the loss scale.
+
+    Attributes:
+        overflow: gradients overflowed, and the step was skipped.
+        tried: scale of that step.
+        scale: scale from now on; absent if it stays.
+    """
+
+    overflow: bool = False
+    tried: float | None = None
+    scale: float | None = None
 
 
 class Finding(Event, frozen=True, kw_only=True, omit_defaults=True, tag="finding"):

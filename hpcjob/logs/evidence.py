@@ -20,7 +20,7 @@ from hpcjob.logs.nccl import NcclReport
 from hpcjob.logs.rulebook import Rulebook, load
 from hpcjob.logs.scan import Interest, Shapes
 
-_PROGRESS = (b"iteration", b"steps: ", b"loss", b"step:")
+_PROGRESS = (b"iteration", b"steps: ", b"loss", b"Loss")
 _FLOODS = (b"Channel ", b"via P2P/", b"via NET/", b"Trees [", b"Ring ")
 _RANKS = re.compile(rb"\[rank(\d{1,7})\]:|\[\d{1,4},(\d{1,7})\]<std")
 _TASKS = re.compile(rb"^ {0,6}(\d{1,7}): ", re.MULTILINE)
@@ -61,6 +61,8 @@ class Evidence:
         self.first_to_fail: int | None = None
         self.last: Iteration | None = None
         self.saved: Checkpoint | None = None
+        self.diverged: Iteration | None = None
+        """The first of the iterations whose loss or gradient was not finite, if the log ends with such."""
         self.seen: dict[int, Event | None] = {}
         """Ranks that wrote anything, and their latest iteration."""
         self.hosts_that_say: dict[str, set[str]] = {}
@@ -197,10 +199,14 @@ class Evidence:
 
     def _progress(self, event: Event) -> None:
         if isinstance(event, Iteration):
-            if self.last is None or event.iteration >= self.last.iteration:
+            if event.iteration is not None and event.iteration >= (self.last.iteration or 0 if self.last else 0):
                 self.last = event
             if event.rank is not None:
                 self.seen[event.rank] = event
+            if event.finite:
+                self.diverged = None
+            elif not event.skipped and self.diverged is None:
+                self.diverged = event
         elif isinstance(event, Checkpoint) and event.iteration is not None:
             before = None if self.saved is None else self.saved.iteration
             if before is None or event.iteration >= before:

@@ -76,6 +76,8 @@ class Metrics:
 
     def fill(self, event: Iteration) -> Iteration:
         """Return the event with what the file or the sequence length add; what the line says stays."""
+        if event.iteration is None:
+            return event
         if event.iteration not in self._records:
             self.poll()
         record = self._records.get(event.iteration)

@@ -8,7 +8,8 @@ Shapes (sources: GPT-NeoX ``megatron/logging.py``, ``megatron/training.py``, ``m
   pattern of their own;
 * ``steps: 10 loss: 0.1234 iter time (s): 0.123 samples/sec: 12.345`` of DeepSpeed's pipeline engine;
 * `` validation results at iteration 1000 | lm_loss value: ... | lm_loss_ppl value: ... |``;
-* checkpoints saved and loaded.
+* checkpoints saved and loaded;
+* everything else that trainers print: `hpcjob.logs.trainers`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from hpcjob.logs import trainers
 from hpcjob.logs.events import Checkpoint, Event, Iteration, Validation, origin
 from hpcjob.logs.lines import Line
 
@@ -29,7 +31,13 @@ def gate(data: bytes) -> bool:
         or b"validation " in data
         or b"heckpoint" in data
         or b"successfully loaded" in data
+        or b"loss" in data
+        or b"Loss" in data
     )
+
+
+NEEDLES = (b"time (ms)", b".....: (", b"memory (MB)", b"Max_MA ", b"MemAllocated=", b"OVERFLOW!", b"lr=[")
+"""Texts of the lines that are events of training and no part of the iteration table."""
 
 
 def parse(line: Line) -> list[Event]:
@@ -39,7 +47,7 @@ def parse(line: Line) -> list[Event]:
         event = reader(text, line)
         if event is not None:
             return [event]
-    return []
+    return trainers.parse(text, line)
 
 
 _NUMBER = re.compile(r"\s{0,16}([-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf))\s{0,4}([KMGTPEZ]?)FLOPS|"

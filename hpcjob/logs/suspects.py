@@ -147,7 +147,11 @@ def _ranks(ranks: list[int]) -> str:
 
 def odd_rank(evidence: Evidence) -> str | None:
     """Say which rank differs from the others in how far it came."""
-    reached = {rank: event.iteration for rank, event in evidence.seen.items() if isinstance(event, Iteration)}
+    reached = {
+        rank: event.iteration
+        for rank, event in evidence.seen.items()
+        if isinstance(event, Iteration) and event.iteration is not None
+    }
     if len(reached) > 2:
         least, most = min(reached.values()), max(reached.values())
         behind = sorted(rank for rank, iteration in reached.items() if iteration == least)

@@ -6,6 +6,8 @@ import math
 
 from hpcjob.logs.events import Checkpoint, Event, Iteration, Validation
 
+TABLE = (Iteration, Validation, Checkpoint)
+"""Kinds of events that are rows of the table."""
 _HEADINGS = ("loss", "lr", "{rate}", "TFLOPS", "s/iter", "ETA")
 _WIDTHS = (10, 10, 10, 7, 9, 12)
 
@@ -25,7 +27,7 @@ class IterationTable:
         """Widen the first column so that an iteration of this run fits in; return whether that was needed."""
         if not isinstance(event, Iteration):
             return False
-        needed = len(str(event.iteration)) if event.train_iters is None else 2 * len(str(event.train_iters)) + 1
+        needed = len(_at(event)) if event.train_iters is None else 2 * len(str(event.train_iters)) + 1
         before, self._first_width = self._first_width, max(self._first_width, needed)
         return needed > before
 
@@ -47,9 +49,9 @@ class IterationTable:
         raise TypeError(type(event))
 
     def _iteration(self, event: Iteration) -> str:
-        at = str(event.iteration)
+        at = _at(event)
         eta = ""
-        if event.train_iters is not None:
+        if event.train_iters is not None and event.iteration is not None:
             at += f"/{event.train_iters}"
             if event.iteration_time_ms is not None and math.isfinite(event.iteration_time_ms):
                 eta = duration((event.train_iters - event.iteration) * event.iteration_time_ms / 1000)
@@ -75,6 +77,12 @@ class IterationTable:
         columns = [first.rjust(self._first_width)]
         columns += [cell.rjust(width) for cell, width in zip(cells, _WIDTHS, strict=True)]
         return (" ".join(columns) + ("  " + note if note else "")).rstrip()
+
+
+def _at(event: Iteration) -> str:
+    if event.iteration is not None:
+        return str(event.iteration)
+    return "" if event.epoch is None else f"ep {event.epoch:g}"
 
 
 def _notes(event: Iteration) -> list[str]:

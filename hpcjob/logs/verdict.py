@@ -220,6 +220,8 @@ def _without_cause(evidence: Evidence, warnings: list[str], ended_with: int | No
             return _of_suspicion(suspicion, evidence, [*followers, *symptoms])
     if symptoms:
         return _of_error(symptoms[0], evidence)
+    if evidence.diverged is not None:
+        return _of_divergence(evidence.diverged)
     if followers:
         odd = odd_rank(evidence)
         lead = followers[0]
@@ -247,6 +249,18 @@ def _without_cause(evidence: Evidence, warnings: list[str], ended_with: int | No
             host=next(iter(_slow_hosts(evidence)), None),
         )
     return Verdict(code=0, meaning=topics.MEANINGS[0], cause="no error and nothing unusual found")
+
+
+def _of_divergence(event: Iteration) -> Verdict:
+    return Verdict(
+        code=topics.NUMERICS,
+        meaning=topics.MEANINGS[topics.NUMERICS],
+        cause=f"loss or gradient is not finite from iteration {event.iteration} on",
+        fix="Resume from before it with a lower learning rate or without that data; train in bf16 rather than fp16.",
+        rank=event.rank,
+        time=event.time,
+        evidence=[Quote(source=event.source, line=event.line, text=f"iteration {event.iteration}: loss {event.loss}")],
+    )
 
 
 def _of_suspicion(suspicion: Suspicion, evidence: Evidence, said: list[Blamed]) -> Verdict:
@@ -355,6 +369,8 @@ def _cost(evidence: Evidence) -> float | None:
     """GPU-hours of the iterations since the last checkpoint, by the time of the last logged iteration."""
     last = evidence.last
     if not isinstance(last, Iteration) or last.iteration_time_ms is None or not math.isfinite(last.iteration_time_ms):
+        return None
+    if last.iteration is None:
         return None
     saved = 0 if evidence.saved is None or evidence.saved.iteration is None else evidence.saved.iteration
     gpus = evidence.identity.world_size or (max(evidence.seen) + 1 if evidence.seen else 0)

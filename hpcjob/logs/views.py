@@ -15,6 +15,7 @@ from hpcjob.logs.lines import Gate, Line
 from hpcjob.logs.metrics import Metrics, sequence_length
 from hpcjob.logs.output import Output
 from hpcjob.logs.report import Row, Shown
+from hpcjob.logs.table import TABLE, IterationTable
 
 T = TypeVar("T")
 
@@ -74,19 +75,18 @@ class LossView:
     default_count: int | None = 20
 
     def __init__(self, output: Output, metrics: Metrics) -> None:
-        from hpcjob.logs.table import IterationTable
-
         self._output = output
         self._metrics = metrics
         self._table = IterationTable(tokens=False)
         self._held: Iteration | None = None
         self._rows_since_header: int | None = None
-        self.gate: Gate | None = _loss_gate
+        self.gate: Gate | None = _events_gate if output.json else _loss_gate
 
     def pick(self, line: Line) -> Iterable[Event]:
         if self._metrics.sequence_length is None and "seq_length ." in line.text:
             self._metrics.sequence_length = sequence_length(line.text)
-        return parse.parse(line)
+        events = parse.parse(line)
+        return events if self._output.json else [event for event in events if isinstance(event, TABLE)]
 
     def accept(self, item: Event) -> None:
         if isinstance(item, Iteration):
@@ -131,6 +131,10 @@ class LossView:
 
 def _loss_gate(data: bytes) -> bool:
     return parse.gate(data) or b"seq_length ." in data
+
+
+def _events_gate(data: bytes) -> bool:
+    return _loss_gate(data) or any(needle in data for needle in parse.NEEDLES)
 
 
 def _style(event: Event) -> str:

@@ -9,12 +9,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpcjob.logs.explain import gather_stream, lines_of
 from hpcjob.logs.failures import FailureReport
 from hpcjob.logs.lines import LineParser, Splitter
 from hpcjob.logs.metrics import Metrics
 from hpcjob.logs.nccl import NcclReport
 from hpcjob.logs.output import Output
 from hpcjob.logs.rulebook import RULES, read
+from hpcjob.logs.verdict import judge
 from hpcjob.logs.views import LinesView, LossView, ReportView, View
 
 from .conftest import GOLDEN
@@ -80,6 +82,12 @@ def test_any_bytes(data: bytes) -> None:
                 for item in view.pick(line):
                     view.accept(item)
             view.tick(final=True)
+        verdict = judge(gather_stream(io.BytesIO(data), "log"))
+        if as_json:
+            output.event(verdict)
+        else:
+            for role, text in lines_of(verdict):
+                output.text(text, role)
         text = out.getvalue()
         assert not any(ord(char) < 32 and char not in "\n\t" for char in text)
         if as_json:

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from hpcjob.logs.events import Checkpoint, Iteration, Validation, to_json
+from hpcjob.logs.events import (
+    Checkpoint,
+    EngineStep,
+    Iteration,
+    LossScale,
+    Memory,
+    Timers,
+    Validation,
+    to_json,
+)
 from hpcjob.logs.parse import parse
 
 from .conftest import line
@@ -160,3 +169,136 @@ def test_json_tells_absent_from_not_finite(golden: dict[str, Any]) -> None:
     assert nan["loss"] is None
     assert "loss" not in none
     assert nan["event"] == "iteration"
+
+
+TITAN = (
+    "[titan] 2025-06-01 12:00:00,000 - root - INFO - \x1b[31mstep: 10  \x1b[32mloss:  7.1234  \x1b[33mgrad_norm: 1.23"
+    "45  \x1b[36mmemory: 60.12GiB(75.90%)  \x1b[34mtps: 6,667  \x1b[35mtflops: 386.12  mfu: 39.04%\x1b[39m"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            TITAN,
+            {"iteration": 10, "loss": 7.1234, "grad_norm": 1.2345, "tokens_per_s": 6667, "tflops": 386.12,
+             "mfu_percent": 39.04, "memory_gib": 60.12},
+        ),
+        (
+            "iter 1631: loss 4.0863, time 561.94ms, mfu 25.00%",
+            {"iteration": 1631, "loss": 4.0863, "iteration_time_ms": 561.94, "mfu_percent": 25.0},
+        ),
+        (
+            "step    1/19560 | loss 10.955029 (+nanz)| norm 15.3384 (+nanz)| lr 8.57e-07 | 300.00 ms | 50.0% bf16 MFU "
+            "| 1700000 tok/s",
+            {"iteration": 1, "train_iters": 19560, "loss": 10.955029, "grad_norm": 15.3384, "lr": 8.57e-07,
+             "iteration_time_ms": 300, "mfu_percent": 50.0, "tokens_per_s": 1_700_000},
+        ),
+        (
+            "{'loss': 2.5, 'grad_norm': 1.25, 'learning_rate': 5e-05, 'epoch': 0.1}",
+            {"iteration": None, "loss": 2.5, "grad_norm": 1.25, "lr": 5e-05, "epoch": 0.1},
+        ),
+        (
+            "  5%|▌         | 10/200 [00:10<03:10,  1.00it/s]{'loss': 2.5, 'learning_rate': 5e-05, 'epoch': 0.1}",
+            {"iteration": 10, "train_iters": 200, "loss": 2.5, "lr": 5e-05},
+        ),
+        (
+            "Epoch 0:  10%|█         | 100/1000 [00:10<01:30, 9.91it/s, v_num=0, train_loss=2.30]",
+            {"iteration": 100, "train_iters": 1000, "loss": 2.30},
+        ),
+        (
+            "step=100 loss=2.31 lr=1e-4 tokens_per_sec=12345",
+            {"iteration": 100, "loss": 2.31, "lr": 1e-4, "tokens_per_s": 12345},
+        ),
+        ("INFO Step 7 of 100, training loss: nan", {"iteration": 7, "train_iters": 100}),
+        ('{"step": 5, "loss": 1.5, "lr": 0.001}', {"iteration": 5, "loss": 1.5, "lr": 0.001}),
+        (
+            " iteration      122/  250000 | consumed samples:       124928 | elapsed time per iteration (ms): 86545.2 "
+            "| learning rate: 9.150E-06 | global batch size:  1024 | lm loss: 2.504220E+00 | loss scale: 1.0 | "
+            "grad norm: 0.231 | number of skipped iterations:   0 | number of nan iterations:   0 |",
+            {"iteration": 122, "loss": 2.50422, "grad_norm": 0.231, "lr": 9.15e-06, "global_batch": 1024},
+        ),
+        (
+            " iteration     5426/  250000 | consumed samples:        43408 | consumed tokens:     88899584 | elapsed "
+            "time per iteration (ms): 4247.9 | learning rate: 2.999E-04 | global batch size:     8 | loss scale: 1.0 | grad "
+            "norm: nan | actual seqlen:  2048 | number of skipped iterations:   0 | number of nan iterations:   0 | "
+            "samples per second: 1.883 | TFLOPs: 78.36 |",
+            {"iteration": 5426, "loss": None, "samples_per_s": 1.883, "tflops": 78.36},
+        ),
+    ],
+)  # fmt: skip
+def test_other_trainers(text: str, expected: dict[str, Any]) -> None:
+    """Each trainer's line gives its step, its loss and what else it tells, with its own prefixes and colours."""
+    (event,) = parse(line(text))
+    assert isinstance(event, Iteration)
+    assert {name: getattr(event, name) for name in expected} == pytest.approx(expected)
+
+
+def test_all_losses_not_finite() -> None:
+    """Megatron leaves the loss out when none was finite: the gradient norm says so."""
+    text = " iteration 5/ 10 | elapsed time per iteration (ms): 1.0 | learning rate: 1E-4 | grad norm: nan |"
+    (event,) = parse(line(text))
+    assert isinstance(event, Iteration)
+    assert not event.finite
+
+
+def test_validation_of_other_trainers() -> None:
+    """A loss on held-out data is no training loss, also when both stand on a line."""
+    train, held = parse(line("step 250: train loss 4.1, val loss 4.2"))
+    assert isinstance(train, Iteration)
+    assert isinstance(held, Validation)
+    assert (train.loss, held.loss, held.iteration) == (4.1, 4.2, 250)
+    (held,) = parse(line("{'eval_loss': 1.75, 'eval_runtime': 10.0, 'epoch': 1.0}"))
+    assert isinstance(held, Validation)
+    assert (held.loss, held.iteration) == (1.75, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["loss scale is 4096 at step 5", "the loss of step size", "lossless step 5", "step 5: no loss yet", "loss: 2.5"],
+)
+def test_no_iterations(text: str) -> None:
+    """A loss without a step, or words like them, are no iteration."""
+    assert not any(isinstance(event, Iteration) for event in parse(line(text)))
+
+
+def test_golden_timers(golden: dict[str, Any]) -> None:
+    """Timers of GPT-NeoX, and of Megatron-LM which prints one a line."""
+    for case in golden["timers_line"]:
+        (event,) = parse(line(case["text"].rstrip("\n")))
+        assert isinstance(event, Timers)
+        expected = {name: time * 1000 / case["normalizer"] for name, time in case["timers_s"].items()}
+        assert event.ms == pytest.approx(expected, abs=0.006)
+    (event,) = parse(line("    forward-backward ...............................: (1234.50, 1240.25)"))
+    assert isinstance(event, Timers)
+    assert event.ms == {"forward-backward": 1240.25}
+
+
+def test_engine_memory_and_loss_scale() -> None:
+    """What DeepSpeed's engine, its memory report and its loss scaler print."""
+    (step,) = parse(line("[Rank 0] step=10, skipped=2, lr=[0.0006, 0.0003], mom=[[0.9, 0.95], [0.9, 0.95]]"))
+    assert isinstance(step, EngineStep)
+    assert (step.step, step.skipped, step.lr) == (10, 2, [0.0006, 0.0003])
+    memory, step = parse(
+        line(
+            "epoch=0/micro_step=40/global_step=10, RunningAvgSamplesPerSec=12.5, CurrSamplesPerSec=13.5, "
+            "MemAllocated=1.5GB, MaxMemAllocated=2.5GB"
+        )
+    )
+    assert isinstance(memory, Memory)
+    assert isinstance(step, EngineStep)
+    assert (step.step, step.samples_per_s, memory.allocated_gib, memory.max_allocated_gib) == (10, 13.5, 1.5, 2.5)
+    (memory,) = parse(line("MA 15.0 GB         Max_MA 16.5 GB         CA 17.0 GB         Max_CA 18 GB"))
+    assert isinstance(memory, Memory)
+    assert (memory.allocated_gib, memory.max_allocated_gib, memory.max_reserved_gib) == (15.0, 16.5, 18.0)
+    (memory,) = parse(
+        line(
+            "[Rank 0] (after 2 iterations) memory (MB) | allocated: 1024.0 | max allocated: 2048.0 | reserved: 3072.0 |"
+        )
+    )
+    assert isinstance(memory, Memory)
+    assert (memory.allocated_gib, memory.max_allocated_gib, memory.reserved_gib) == (1.0, 2.0, 3.0)
+    (scale,) = parse(line("[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768"))
+    assert isinstance(scale, LossScale)
+    assert (scale.overflow, scale.tried, scale.scale) == (True, 65536, 32768)

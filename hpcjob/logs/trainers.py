@@ -1,0 +1,185 @@
+"""From a line of any trainer to events: a step counter and a loss on one line, whatever stands between them.
+
+Shapes (sources: torchtitan ``components/metrics.py``; nanoGPT ``train.py``; llm.c ``train_gpt2.cu``; Hugging Face
+``Trainer.log``; Lightning's progress bar; DeepSpeed ``runtime/engine.py``, ``utils/timer.py``, ``runtime/utils.py``;
+Megatron-LM ``megatron/training``)::
+
+    step: 10  loss:  7.1234  grad_norm: 1.2345  memory: 60.12GiB(75.90%)  tps: 6,667  mfu: 39.04%
+    iter 1631: loss 4.0863, time 561.94ms, mfu 25.00%
+    step    1/19560 | loss 10.955029 (+nanz)| norm 15.3384 (+nanz)| lr 8.57e-07 | 300.00 ms | 50.0% MFU | 1700 tok/s
+    {'loss': 2.5, 'grad_norm': 1.2, 'learning_rate': 5e-05, 'epoch': 0.1}
+    Epoch 0:  10%|# | 100/1000 [00:10<01:30, 9.91it/s, v_num=0, train_loss=2.30]
+    step=100 loss=2.31 lr=1e-4 tokens_per_sec=12345
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from hpcjob.logs.events import EngineStep, Event, Iteration, LossScale, Memory, Timers, Validation, origin
+from hpcjob.logs.lines import Line
+
+_TEXT_LIMIT = 8192
+_N = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|NaN|inf|Infinity)"
+_IS = r"['\"]?[ ]{0,2}[:=]?[ ]{0,8}"
+_STEP = re.compile(
+    rf"(?<![\w/])(?:global[_ ]step|train/step|[Ii]teration|[Ii]ter|[Ss]tep|STEP)s?{_IS}(\d{{1,12}})"
+    r"(?:[ ]?(?:/|of)[ ]{0,8}(\d{1,12}))?"
+)
+_BAR = re.compile(r"\|[ ]?(\d{1,12})/(\d{1,12}) \[\d")
+_LOSS = re.compile(
+    r"(?<![\w])(?P<kind>(?:train|training|lm|loss|val|valid|validation|eval|test)?[ _/-]?)"
+    rf"(?:loss|Loss){_IS}(?P<value>{_N})(?![\w%])"
+)
+_HELD_OUT = ("val", "valid", "validation", "eval", "test")
+_FIELDS: dict[str, re.Pattern[str]] = {
+    "lr": re.compile(rf"(?<![\w])(?:lr|learning[_ ]rate){_IS}(?P<value>{_N})"),
+    "grad_norm": re.compile(rf"(?<![\w])(?:grad[_ ]?norm|gnorm|norm){_IS}(?P<value>{_N})"),
+    "tokens_per_s": re.compile(
+        rf"(?<![\w])(?:tps|tokens?[_/ ](?:per[_ ])?s(?:ec(?:ond)?)?|throughput){_IS}(?P<value>{_N})"
+        rf"|(?P<after>{_N}) tok/s"
+    ),
+    "tflops": re.compile(rf"(?<![\w])(?:tflops|TFLOPs|TFLOPS){_IS}(?P<value>{_N})"),
+    "mfu_percent": re.compile(rf"(?<![\w])(?:mfu|MFU){_IS}(?P<value>{_N})%|(?P<after>{_N})% (?:bf16 |fp16 )?MFU"),
+    "loss_scale": re.compile(rf"(?<![\w])loss[_ ]scale{_IS}(?P<value>{_N})"),
+    "iteration_time_ms": re.compile(
+        rf"(?<![\w])(?:time|dt|iter[_ ]time|step[_ ]time){_IS}(?P<value>{_N}) ?ms|(?P<after>{_N}) ms\b"
+    ),
+    "memory_gib": re.compile(rf"(?<![\w])mem(?:ory)?{_IS}(?P<value>{_N}) ?Gi?B"),
+    "epoch": re.compile(rf"(?<![\w])epoch{_IS}(?P<value>{_N})"),
+}
+
+
+def parse(text: str, line: Line) -> list[Event]:
+    """Return the events of a line that is none of GPT-NeoX's own."""
+    text = text[:_TEXT_LIMIT]
+    if "memory (MB)" in text or "MA " in text or "MemAllocated=" in text:
+        return [event for event in (_memory(text, line), _engine_step(text, line)) if event is not None]
+    if "time (ms)" in text or ".....:" in text:
+        return _timers(text, line)
+    if "OVERFLOW" in text:
+        return _overflow(text, line)
+    if "lr=[" in text or "global_step=" in text:
+        step = _engine_step(text, line)
+        if step is not None:
+            return [step]
+    return _iteration(text, line) if "loss" in text or "Loss" in text else []
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", "").replace("Infinity", "inf"))
+
+
+def _iteration(text: str, line: Line) -> list[Event]:
+    losses = {match["kind"].strip(" _/-"): match["value"] for match in reversed(list(_LOSS.finditer(text)))}
+    if not losses:
+        return []
+    step = _STEP.search(text) or _BAR.search(text)
+    epoch = _FIELDS["epoch"].search(text)
+    if step is None and (epoch is None or "{" not in text):
+        return []
+    number = None if step is None else int(step[1])
+    held_out = next((losses[kind] for kind in _HELD_OUT if kind in losses), None)
+    trained = next((value for kind, value in losses.items() if kind not in _HELD_OUT), None)
+    events: list[Event] = []
+    if trained is not None:
+        events.append(
+            Iteration(
+                **origin(line),
+                shape="steps",
+                iteration=number,
+                train_iters=None if step is None or step[2] is None else int(step[2]),
+                loss=_number(trained),
+                **_fields(text),
+            )
+        )
+    if held_out is not None:
+        at = f"iteration {number}" if number is not None else f"epoch {epoch['value'] if epoch else ''}"
+        events.append(Validation(**origin(line), at=at, iteration=number, loss=_number(held_out)))
+    return events
+
+
+def _fields(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, pattern in _FIELDS.items():
+        match = pattern.search(text)
+        if match is not None:
+            value = match["value"] or match["after"] if "after" in pattern.groupindex else match["value"]
+            found[name] = _number(value)
+    return found
+
+
+_ENGINE = re.compile(
+    r"\bstep=(?P<step>\d{1,12}), skipped=(?P<skipped>\d{1,12}), lr=\[(?P<lr>[^\]]{1,400})\]"
+    r"|\bglobal_step=(?P<global_step>\d{1,12}), RunningAvgSamplesPerSec=[\d.]+, CurrSamplesPerSec=(?P<rate>[\d.]+)"
+)
+
+
+def _engine_step(text: str, line: Line) -> Event | None:
+    match = _ENGINE.search(text)
+    if match is None:
+        return None
+    if match["step"] is None:
+        return EngineStep(**origin(line), step=int(match["global_step"]), samples_per_s=_number(match["rate"]))
+    rates = [_number(rate) for rate in re.findall(_N, match["lr"])]
+    return EngineStep(**origin(line), step=int(match["step"]), skipped=int(match["skipped"]), lr=rates)
+
+
+_TIMER = re.compile(r"\s*(?P<name>[A-Za-z][\w ./-]{0,60}): (?P<ms>\d+(?:\.\d+)?)\s*$")
+_TIMER_LINE = re.compile(r"^\s{0,8}(?P<name>[a-z][\w-]{1,60}) \.{3,}: \((?P<low>[\d.]+), (?P<high>[\d.]+)\)")
+
+
+def _timers(text: str, line: Line) -> list[Event]:
+    alone = _TIMER_LINE.match(text)
+    if alone is not None:  # one timer a line: least and most over the ranks
+        return [Timers(**origin(line), ms={alone["name"]: float(alone["high"])})]
+    _, found, rest = text.partition("time (ms)")
+    if not found:
+        return []
+    times = {match["name"]: float(match["ms"]) for part in rest.split("|") if (match := _TIMER.match(part))}
+    return [Timers(**origin(line), ms=times)] if times else []
+
+
+_MIB = 1 / 1024
+_MEMORY_MB = {
+    "allocated_gib": re.compile(r"(?<!max )(?<!mem-)(?:\ballocated|mem-allocated-bytes): ([\d.]+)"),
+    "max_allocated_gib": re.compile(r"(?:max allocated|mem-max-allocated-bytes): ([\d.]+)"),
+    "reserved_gib": re.compile(r"(?<!max )\breserved: ([\d.]+)"),
+    "max_reserved_gib": re.compile(r"max reserved: ([\d.]+)"),
+}
+_MEMORY_GB = {
+    "allocated_gib": re.compile(r"(?:(?<![\w_])MA |(?<!Max)MemAllocated=)([\d.]+) ?GB"),
+    "max_allocated_gib": re.compile(r"(?:Max_MA |MaxMemAllocated=)([\d.]+) ?GB"),
+    "reserved_gib": re.compile(r"(?<![\w_])CA ([\d.]+) ?GB"),
+    "max_reserved_gib": re.compile(r"Max_CA ([\d.]+) ?GB"),
+}
+
+
+def _memory(text: str, line: Line) -> Event | None:
+    patterns, unit = (_MEMORY_MB, _MIB) if "memory (MB)" in text else (_MEMORY_GB, 1.0)
+    found: dict[str, Any] = {
+        name: round(float(match[1]) * unit, 3) for name, pattern in patterns.items() if (match := pattern.search(text))
+    }
+    return Memory(**origin(line), **found) if found else None
+
+
+_OVERFLOW = re.compile(
+    r"OVERFLOW! Rank (?P<rank>\d{1,7}) Skipping step\."
+    r"(?: Attempted loss scale: (?P<tried>[\d.e+]{1,30}), (?:reducing to (?P<now>[\d.e+]{1,30})|but hysteresis))?"
+)
+
+
+def _overflow(text: str, line: Line) -> list[Event]:
+    match = _OVERFLOW.search(text)
+    if match is None:
+        return []
+    tried, now = match["tried"], match["now"]
+    return [
+        LossScale(
+            **origin(line),
+            overflow=True,
+            tried=None if tried is None else _number(tried.rstrip(".")),
+            scale=None if now is None else _number(now.rstrip(".")),
+        )
+    ]
