@@ -28,7 +28,7 @@ lint: venv ## ruff and mypy
 
 test: services lint ## what CI runs: lint, the fast tests, then the tests on a real Slurm
 	$(BIN)/python -m pytest -n $(WORKERS)
-	$(BIN)/python -m pytest -m "cluster and not full" tests/cluster
+	$(BIN)/python -m pytest -n $(WORKERS) -m "cluster and not full" tests/cluster
 
 test-full: test ## everything of `make test`, then the large counts
 	$(BIN)/python -m pytest -m full
