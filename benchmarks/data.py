@@ -1,9 +1,12 @@
-"""Speed of the data path: index maps, tokenising, reading samples. Prints one line a measurement.
+"""Speed of the data path: tokenising, index maps, reading samples. Prints one line a measurement.
 
-Run: python benchmarks/data.py [--documents 10000000] [--mib 20] [--workers 1 2]
+Run: python benchmarks/data.py [--mib 30] [--workers 2] [--text FILE.jsonl] [--gpt-neox DIR]
 
-Peers of the same run: for tokenising, the ``tokenizers`` library alone on texts that already are in memory (the limit
-of any program around it); for reading, a plain copy of the same tokens.
+Every figure stands beside peers of the same run, which take turns with it so that a busy machine disturbs all alike:
+for tokenising the libraries alone on texts that are in memory already (the limit of any program around them), for
+reading a plain copy of the same tokens. With --gpt-neox, a checkout of GPT-NeoX with megatron/data/helpers compiled,
+also its preprocess_data.py and its index maps. Times are medians:
+wall clock, and in brackets the processor time of all threads and child processes, which other work disturbs less.
 """
 
 from __future__ import annotations
@@ -11,86 +14,216 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from neoxlite.data.blending import blend_order
+from neoxlite.data.gpt2_files import write_gpt2_files
 from neoxlite.data.gpt_dataset import GPTDataset
 from neoxlite.data.index_map import build_index_map
 from neoxlite.data.indexed import IndexedDataset
-from neoxlite.data.loader import MicroBatches
+from neoxlite.data.loader import MicroBatches, PrefetchedBatches
 from neoxlite.data.python_source import collect_python
-from neoxlite.data.train_bpe import train_bpe
 from neoxlite.data.writer import DatasetWriter
 
-# The library alone, in a process of its own so that it gets the number of threads asked for.
-_LIBRARY_ALONE = """
-import json, sys, time
-from tokenizers import Tokenizer
-tokenizer = Tokenizer.from_file(sys.argv[1])
-texts = [json.loads(line)["text"] for line in open(sys.argv[2], encoding="utf-8")]
-start = time.perf_counter()
-for first in range(0, len(texts), 64):
-    tokenizer.encode_batch_fast(texts[first : first + 64])
-print(time.perf_counter() - start)
+_SLOW_PEER_BYTES = 3_000_000  # of text for the libraries that would take minutes for all
+
+# Programs that time their own work, in processes of their own so that each has the threads asked for and no caches.
+_CLOCK = """
+import json, os, sys, time
+def begin():
+    global wall, busy
+    wall, busy = time.perf_counter(), sum(os.times()[:4])
+def end(share=1.0):
+    print()
+    print((time.perf_counter() - wall) / share, (sum(os.times()[:4]) - busy) / share)
+"""
+_TEXTS = """
+texts = [json.loads(line)["text"] for line in open(sys.argv[1], encoding="utf-8")]
+def batches(texts):
+    return [texts[first : first + 100] for first in range(0, len(texts), 100)]
 """
 _OURS = """
-import sys
 from pathlib import Path
-from neoxlite.data.preprocess import tokenize_files
+from neoxlite.data.preprocess import Options, tokenize_files
 from neoxlite.tokenizers import build_tokenizer
-tokenizer = build_tokenizer("HFTokenizer", sys.argv[1])
-print(tokenize_files([Path(sys.argv[2])], sys.argv[3], tokenizer, append_eod=True).seconds)
+tokenizer = build_tokenizer("GPT2BPETokenizer")
+begin()
+tokenize_files([Path(sys.argv[1])], sys.argv[2] + "/ours", tokenizer, Options(append_eod=True))
+end()
 """
+_GIGATOKEN = """
+import gigatoken
+from neoxlite.tokenizers import build_tokenizer
+description = build_tokenizer("GPT2BPETokenizer").backend.to_str()
+begin()
+tokenizer = gigatoken.Tokenizer.from_json(description)
+for batch in batches(texts):
+    tokenizer.encode_batch(batch, parallel=True)
+end()
+"""
+_SHARE = """
+whole = sum(map(len, texts))
+part, texts = 0, iter(texts)
+some = []
+while part < min(whole, int(sys.argv[3])):
+    some.append(next(texts))
+    part += len(some[-1])
+"""
+_TOKENIZERS = """
+from neoxlite.tokenizers import build_tokenizer
+tokenizer = build_tokenizer("GPT2BPETokenizer").backend
+begin()
+for batch in batches(some):
+    tokenizer.encode_batch_fast(batch)
+end(part / whole)
+"""
+_UPSTREAM = """
+sys.path.insert(0, sys.argv[-1])
+from tools.datasets import preprocess_data
+folder = sys.argv[2]
+begin()
+preprocess_data.main([
+    "--input", sys.argv[1], "--output-prefix", folder + "/upstream", "--tokenizer-type", "GPT2BPETokenizer",
+    "--vocab-file", folder + "/gpt2-vocab.json", "--merge-file", folder + "/gpt2-merges.txt", "--append-eod",
+    "--workers", os.environ["RAYON_NUM_THREADS"],
+])
+end()
+"""
+_INDEX_SIZES = """
+import numpy as np
+documents, tokens = int(sys.argv[1]), int(sys.argv[2])
+sizes = np.random.RandomState(1).randint(1, 2 * tokens // documents, documents).astype(np.int32)
+samples = (int(sizes.sum(dtype=np.int64)) - 1) // 2048
+"""
+_OUR_INDEX = """
+from types import SimpleNamespace
+from neoxlite.data.index_cache import IndexRequest, build_index
+request = IndexRequest(SimpleNamespace(sizes=sizes, prefix=sys.argv[3] + "/x"), range(documents), "t", samples, 2048, 1)
+begin()
+build_index(request)
+end()
+"""
+_UPSTREAM_INDEX = """
+sys.path.insert(0, sys.argv[-1])
+import torch
+from megatron.data import gpt2_dataset, helpers
+torch.distributed.init_process_group("gloo", init_method="file://" + sys.argv[3] + "/group", rank=0, world_size=1)
+torch.cuda.LongTensor = torch.LongTensor
+gpt2_dataset.mpu.get_io_parallel_group = lambda: None
+numbers = np.arange(documents, dtype=np.int32)
+begin()
+gpt2_dataset._build_index_mappings("t", sys.argv[3] + "/x", numbers, sizes, None, samples, None, 2048, 1, "packed")
+end()
+"""
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """A checkout of GPT-NeoX and the interpreter that runs it."""
+
+    folder: Path
+    python: str
+
+
+@dataclass
+class Measured:
+    """Seconds of each repetition."""
+
+    wall_s: list[float]
+    busy_s: list[float]
+
+    def __str__(self) -> str:
+        return f"{statistics.median(self.wall_s):.3f} s ({statistics.median(self.busy_s):.3f} s)"
+
+    def times(self, other: Measured) -> str:
+        """Say how much faster than another this is."""
+        wall = statistics.median(other.wall_s) / statistics.median(self.wall_s)
+        return f"{wall:.2f} ({statistics.median(other.busy_s) / statistics.median(self.busy_s):.2f})"
 
 
 def main() -> None:
     """Run all measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=10_000_000)
-    parser.add_argument("--mib", type=float, default=10, help="text to tokenise")
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--text", type=Path, help="JSON lines to tokenise; default: Python files of this machine")
+    parser.add_argument("--mib", type=float, default=30, help="text to tokenise")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--gpt-neox", type=Path, help="folder of GPT-NeoX")
+    parser.add_argument("--gpt-neox-python", default=sys.executable, help="interpreter that has its requirements")
     options = parser.parse_args()
-    print(f"Python {sys.version.split()[0]}, numpy {np.__version__}, {os.cpu_count()} CPUs")
+    print(f"Python {sys.version.split()[0]}, numpy {np.__version__}, {os.cpu_count()} CPUs, wall (processor) seconds")
+    neox = Upstream(options.gpt_neox, options.gpt_neox_python) if options.gpt_neox else None
     with tempfile.TemporaryDirectory() as folder:
-        tokenising(Path(folder), options.mib, options.workers, options.repeats)
+        text = options.text or _python_text(Path(folder), options.mib)
+        tokenising(Path(folder), text, options.workers, options.repeats, neox)
+        for documents, tokens in ((1_000_000, 1_000_000_000), (5_000_000, 500_000_000)):
+            index_maps(documents, tokens, options.repeats, neox)
         reading(Path(folder), options.repeats)
-    index_maps(options.documents)
     blending()
-    print(f"peak memory of this process {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
 
 
-def tokenising(folder: Path, mib: float, workers: list[int], repeats: int) -> None:
-    """Compare `neoxlite data tokenize` with the library alone."""
-    collect_python(folder, max_mib=mib)
-    train_bpe([folder / "train.jsonl"], folder / "tokenizer.json", 4096)
-    size = sum(len(json.loads(line)["text"].encode()) for line in (folder / "train.jsonl").open(encoding="utf-8"))
-    files = [str(folder / "tokenizer.json"), str(folder / "train.jsonl")]
-    for threads in workers:
-        environment = os.environ | {
-            "RAYON_NUM_THREADS": str(threads),
-            "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false",
-        }
+def _python_text(folder: Path, mib: float) -> Path:
+    """Collect the Python files of installed packages, of which there is more than of the standard library."""
+    collect_python(folder, valid_fraction=0.01, max_mib=mib, stdlib=Path(np.__file__).parents[1])
+    return folder / "train.jsonl"
 
-        times: dict[str, list[float]] = {_OURS: [], _LIBRARY_ALONE: []}
-        for _ in range(repeats):  # in turn, so that a busy machine disturbs both alike
-            for code, measured in times.items():
-                argv = [sys.executable, "-c", code, *files, str(folder / "bench")]
-                measured.append(float(subprocess.check_output(argv, env=environment)))
-        ours, alone = statistics.median(times[_OURS]), statistics.median(times[_LIBRARY_ALONE])
+
+def tokenising(folder: Path, text: Path, workers: int, repeats: int, neox: Upstream | None) -> None:
+    """Compare `neoxlite data tokenize` with the libraries alone and with upstream."""
+    size = sum(len(json.loads(line)["text"].encode()) for line in text.open(encoding="utf-8"))
+    write_gpt2_files(folder)
+    programs = {
+        "neoxlite": _OURS,
+        "gigatoken alone": _TEXTS + _GIGATOKEN,
+        "tokenizers alone": _TEXTS + _SHARE + _TOKENIZERS,
+    }
+    if neox is not None:
+        programs["GPT-NeoX"] = _UPSTREAM
+    results = _measure(programs, [str(text), str(folder), str(_SLOW_PEER_BYTES)], repeats, workers, neox)
+    ours = results["neoxlite"]
+    for name, measured in results.items():
+        rate = size / statistics.median(measured.wall_s) / 1e6
         print(
-            f"tokenise {size / 1e6:.1f} MB, {threads} threads: {size / ours / 1e6:.2f} MB/s; "
-            f"the library alone {size / alone / 1e6:.2f} MB/s ({ours / alone:.2f} times its time)"
+            f"tokenise {size / 1e6:.1f} MB, {workers} workers, {name}: {measured}, {rate:.2f} MB/s; "
+            f"neoxlite is {ours.times(measured)} times as fast"
         )
+
+
+def index_maps(documents: int, tokens: int, repeats: int, neox: Upstream | None) -> None:
+    """Build the three arrays of an epoch and their files."""
+    programs = {"neoxlite": _INDEX_SIZES + _OUR_INDEX}
+    if neox is not None:
+        programs["GPT-NeoX"] = _INDEX_SIZES + _UPSTREAM_INDEX
+    results: dict[str, Measured] = {name: Measured([], []) for name in programs}
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = [str(documents), str(tokens), folder]
+            for name, measured in _measure(programs, arguments, 1, 1, neox).items():
+                results[name].wall_s += measured.wall_s
+                results[name].busy_s += measured.busy_s
+    for name, measured in results.items():
+        ratio = results["neoxlite"].times(measured)
+        print(
+            f"index maps of {documents:,} documents, {tokens:,} tokens, {name}: {measured}; neoxlite is {ratio} times"
+        )
+    sizes = np.random.RandomState(1).randint(1, 2 * tokens // documents, documents).astype(np.int32)
+    samples = (int(sizes.sum(dtype=np.int64)) - 1) // 2048
+    tracemalloc.start()
+    built = build_index_map(sizes, range(documents), num_samples=samples, seq_length=2048, seed=1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    result = built.doc_idx.nbytes + built.sample_idx.nbytes + built.shuffle_idx.nbytes
+    print(f"  peak memory {peak / 2**20:.0f} MiB, {peak / result:.2f} times the result")
 
 
 def reading(folder: Path, repeats: int) -> None:
@@ -101,41 +234,69 @@ def reading(folder: Path, repeats: int) -> None:
             writer.add_document(random.randint(0, 50_000, size))
     dataset = IndexedDataset(folder / "tokens")
     index_map = build_index_map(dataset.sizes, range(len(dataset)), num_samples=9_000, seq_length=2048, seed=1)
-    batches = MicroBatches(GPTDataset(dataset, index_map, 2048), 4)
+    samples = GPTDataset(dataset, index_map, 2048)
     steps, count = 2_000, 4 * 2049
+
+    def read() -> None:
+        batches = MicroBatches(samples, 4)
+        for _ in range(steps):
+            next(batches)
+
+    def read_ahead() -> None:
+        with PrefetchedBatches(MicroBatches(samples, 4), lambda batch: batch) as batches:
+            for _ in range(steps):
+                next(batches)
 
     def copy() -> None:
         for step in range(steps):
             dataset.tokens(step * count, (step + 1) * count).astype(np.int64)
 
-    ours, plain = _median(lambda: [next(batches) for _ in range(steps)], repeats), _median(copy, repeats)
-    rate = steps * count / ours / 1e6
-    print(f"read micro-batches: {rate:.0f} M tokens/s; a plain copy {steps * count / plain / 1e6:.0f} M tokens/s")
-
-
-def index_maps(documents: int) -> None:
-    """Build the index map of one epoch of many documents."""
-    sizes = np.random.RandomState(1).randint(1, 1000, documents).astype(np.int32)
-    samples = (int(sizes.sum(dtype=np.int64)) - 1) // 2048
-    start = time.perf_counter()
-    build_index_map(sizes, range(documents), num_samples=samples, seq_length=2048, seed=1234)
-    print(f"index map of {documents:,} documents, {samples:,} samples: {time.perf_counter() - start:.2f} s")
+    ways = {"micro-batches": read, "micro-batches of a thread": read_ahead, "a plain copy": copy}
+    results = {name: Measured([], []) for name in ways}
+    for _ in range(repeats):
+        for name, way in ways.items():
+            _add(results[name], way)
+    for name, measured in results.items():
+        busy, wall = statistics.median(measured.busy_s), statistics.median(measured.wall_s)
+        print(f"read {name}: {steps * count / wall / 1e6:.0f} ({steps * count / busy / 1e6:.0f}) M tokens/s")
 
 
 def blending() -> None:
     """Order a blend of four datasets."""
-    start = time.perf_counter()
-    blend_order([0.1, 0.2, 0.3, 0.4], 1_000_000)
-    print(f"blend of 4 datasets, 1,000,000 samples: {time.perf_counter() - start:.2f} s")
+    measured = Measured([], [])
+    _add(measured, lambda: blend_order([0.1, 0.2, 0.3, 0.4], 1_000_000))
+    print(f"blend of 4 datasets, 1,000,000 samples: {measured}")
 
 
-def _median(work: Callable[[], object], repeats: int) -> float:
-    times = []
+def _measure(
+    programs: dict[str, str], arguments: list[str], repeats: int, workers: int, neox: Upstream | None
+) -> dict[str, Measured]:
+    parallel = {"RAYON_NUM_THREADS": str(workers), "TOKENIZERS_PARALLELISM": "true" if workers > 1 else "false"}
+    results = {name: Measured([], []) for name in programs}
     for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+        for name, code in programs.items():
+            python, rest = sys.executable, arguments
+            if neox is not None and name == "GPT-NeoX":
+                python, rest = neox.python, [*arguments, str(neox.folder)]
+            told = subprocess.run(
+                [python, "-c", _CLOCK + code, *rest],
+                env=os.environ | parallel,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                check=True,
+                text=True,
+            )
+            wall, busy = map(float, told.stdout.splitlines()[-1].split())
+            results[name].wall_s.append(wall)
+            results[name].busy_s.append(busy)
+    return results
+
+
+def _add(measured: Measured, work: Callable[[], object]) -> None:
+    wall, busy = time.perf_counter(), time.process_time()
+    work()
+    measured.busy_s.append(time.process_time() - busy)
+    measured.wall_s.append(time.perf_counter() - wall)
 
 
 if __name__ == "__main__":

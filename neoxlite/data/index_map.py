@@ -18,7 +18,7 @@ from neoxlite.errors import DataError
 # GPT-NeoX picks wider types from these lengths on; the order does not depend on it, the cached files do.
 _INT32_SAMPLES = 2**31 - 1
 _UINT32_SHUFFLE = 2**32 - 2
-_POSITIONS_AT_ONCE = 1 << 22
+_DOCUMENTS_AT_ONCE = 1 << 17  # so that what is computed for them stays in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,10 @@ def build_index_map(
             hint="Give more text or set a smaller seq_length.",
         )
     random = np.random.RandomState(seed)
-    numbers = np.arange(documents.start, documents.stop) if isinstance(documents, range) else documents
-    doc_idx = np.tile(np.asarray(numbers, np.int32), epochs)
+    doc_idx = np.empty(epochs * len(documents), np.int32)
+    doc_idx.reshape(epochs, -1)[:] = (
+        np.arange(documents.start, documents.stop, dtype=np.int32) if isinstance(documents, range) else documents
+    )
     random.shuffle(doc_idx)
     sample_idx = sample_starts(sizes, doc_idx, samples, seq_length)
     shuffle_idx = np.arange(samples, dtype=np.uint32 if samples < _UINT32_SHUFFLE else np.int64)
@@ -101,15 +103,19 @@ def sample_starts(
     sizes: npt.NDArray[np.integer[Any]], doc_idx: npt.NDArray[np.integer[Any]], samples: int, seq_length: int
 ) -> npt.NDArray[np.integer[Any]]:
     """Return the (position in doc_idx, token offset) of flat tokens 0, s, 2s, ..., shape [samples + 1, 2]."""
-    ends = np.cumsum(np.asarray(sizes)[doc_idx], dtype=np.int64)
     wide = 2 * (samples + 1) >= _INT32_SAMPLES
     starts = np.empty((samples + 1, 2), np.int64 if wide else np.int32)
-    for first in range(0, samples + 1, _POSITIONS_AT_ONCE):
-        tokens = np.arange(first, min(first + _POSITIONS_AT_ONCE, samples + 1), dtype=np.int64) * seq_length
+    done = before = 0  # samples placed, tokens passed
+    for first in range(0, doc_idx.size, _DOCUMENTS_AT_ONCE):
+        lengths = sizes[doc_idx[first : first + _DOCUMENTS_AT_ONCE]]
+        ends = np.cumsum(lengths, dtype=np.int64)
+        ends += before
+        before = int(ends[-1])
+        inside = min(-(-before // seq_length), samples + 1)
+        tokens = np.arange(done, inside, dtype=np.int64) * seq_length
         where = np.searchsorted(ends, tokens, side="right")  # skips empty documents
-        before = np.where(where > 0, ends[where - 1], 0)
-        rows = starts[first : first + len(tokens)]
-        rows[:, 0] = where
-        rows[:, 1] = tokens - before
+        starts[done:inside, 0] = where + first
+        starts[done:inside, 1] = tokens - (ends[where] - lengths[where])
+        done = inside
     starts[0] = 0  # upstream begins at position 0 also when that document is empty
     return starts

@@ -30,6 +30,7 @@ from neoxlite.tokenizers.encoder import Encoded, Encoder, choose_encoder
 _LOG = logging.getLogger(__name__)
 _BATCH_CHARACTERS: Final = 1 << 20
 _BATCHES_AHEAD: Final = 4
+_LONG_TEXT: Final = 500  # ids
 _SAMPLE_CHARACTERS: Final = 1 << 15
 
 
@@ -207,17 +208,27 @@ class _Run:
 def with_end(
     encoded: Encoded, eod: int | None, dtype: np.dtype[Any]
 ) -> tuple[npt.NDArray[np.integer[Any]], npt.NDArray[np.int64]]:
-    """Return the ids with ``eod`` (None: nothing) behind each text that has some, and the sizes of those texts."""
-    sizes = encoded.sizes[encoded.sizes > 0]
+    """Return the ids with ``eod`` (None: nothing) behind each text that has some, and the sizes of those texts.
+
+    The ids have ``dtype`` where all fit; otherwise they keep a wider one, and the writer says which do not fit.
+    """
+    ids, sizes = encoded.ids, encoded.sizes[encoded.sizes > 0]
+    largest = max(int(ids.max()) if ids.size else 0, eod or 0)
+    kind = dtype if largest <= np.iinfo(dtype).max and ids.dtype.kind == "u" else np.result_type(ids.dtype, dtype)
     if eod is None:
-        return encoded.ids, sizes
-    sizes = sizes + 1
-    is_text = np.ones(encoded.ids.size + sizes.size, np.bool_)
-    is_text[np.cumsum(sizes) - 1] = False
-    # The ids may not fit the stored type, which the writer says; so they keep their own here.
-    ids = np.full(is_text.size, eod, np.result_type(encoded.ids.dtype, dtype))
-    ids[is_text] = encoded.ids
-    return ids, sizes
+        return ids.astype(kind, copy=False), sizes
+    ends = np.cumsum(sizes)
+    out = np.full(ids.size + sizes.size, eod, kind)
+    if ids.size > _LONG_TEXT * sizes.size:  # copying text by text is faster for long ones, a mask for short ones
+        start = 0
+        for number, end in enumerate(ends.tolist()):
+            out[start + number : end + number] = ids[start:end]
+            start = end
+    else:
+        is_text = np.ones(out.size, np.bool_)
+        is_text[ends + np.arange(ends.size)] = False
+        out[is_text] = ids
+    return out, sizes + 1
 
 
 def _grouped(batches: Iterator[Batch], limit: int | None) -> Iterator[Batch]:

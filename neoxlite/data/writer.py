@@ -175,7 +175,7 @@ class DatasetWriter:
         return len(self._documents) - 1
 
     def _stored(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        smallest, largest = int(values.min()), int(values.max())
+        smallest, largest = 0 if values.dtype.kind == "u" else int(values.min()), int(values.max())
         if smallest < self._limits.min or largest > self._limits.max:
             raise DataError(
                 f"{self.prefix}: tokens from {smallest} to {largest} do not fit {self.dtype.name}",
