@@ -5,7 +5,8 @@
     ``global_step1000/``
         ``manifest.json``               size and CRC-32 of every other file, and the state of training
         ``layer_02.safetensors``        weights of layer 2 under GPT-NeoX's names, in the model's precision
-        ``optimizer_02-0001.safetensors``  layer 2's part of the optimizer state held by data-parallel rank 1
+        ``optimizer_02-0001.safetensors``  layer 2's part of the optimizer state held by data-parallel rank 1;
+                                           ``-0001-0000`` is that of its tensor-parallel rank 0, if it has several
         ``config.yml``                  the keys that were set, in files or on the command line
         ``configs/*.yml``               the configuration files as they were
         ``tokenizer/*``                 the tokenizer's files

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from neoxlite.checkpoint.folder import Manifest, find, offer, saved_iterations
-from neoxlite.checkpoint.optimizer_state import MASTER, Fragment, OptimizerState
+from neoxlite.checkpoint.optimizer_state import MASTER, OptimizerState
+from neoxlite.checkpoint.pieces import Pieces
 from neoxlite.errors import CheckpointError
+from neoxlite.parallel.slicing import slicing_of
 from neoxlite.parallel.topology import Topology
 
 
@@ -60,12 +61,13 @@ def verify(folder: Path, manifest: Manifest, topology: Topology) -> None:
         raise CheckpointError(f"{folder} is damaged: {damage[0]}{more}", hint=offer(folder))
 
 
-def load_weights(folder: Path, module: nn.Module) -> None:
-    """Copy the weights of ``folder`` into the parameters of ``module``, in place and in their precision.
+def load_weights(folder: Path, module: nn.Module, topology: Topology | None = None) -> None:
+    """Copy the weights of ``folder``, or this rank's slices of them, into the parameters of ``module``, in place.
 
     Raises:
         CheckpointError: names or shapes are not the model's, or a file cannot be read.
     """
+    topology = topology if topology is not None else Topology()
     wanted: dict[int, dict[str, Tensor]] = defaultdict(dict)
     for name, parameter in module.named_parameters():
         index, _, local_name = name.partition(".")
@@ -76,7 +78,9 @@ def load_weights(folder: Path, module: nn.Module) -> None:
             tensors = _read(path)
             _compare(path, parameters, tensors)
             for local_name, target in parameters.items():
-                target.copy_(tensors[local_name])
+                slicing, full = slicing_of(target), tensors[local_name]
+                mine = full if slicing is None else slicing.take(full, topology.tensor_rank, topology.tensor_size)
+                target.copy_(mine)
 
 
 def _read(path: Path) -> dict[str, Tensor]:
@@ -92,24 +96,25 @@ def _compare(path: Path, parameters: dict[str, Tensor], tensors: dict[str, Tenso
         whose = "this model" if name in parameters else "the checkpoint"
         raise CheckpointError(f"{path}: only {whose} has the parameter {name}", hint=other)
     for name, parameter in parameters.items():
-        if tensors[name].shape != parameter.shape:
+        slicing = slicing_of(parameter)
+        shape = list(parameter.shape if slicing is None else slicing.full_shape)
+        if list(tensors[name].shape) != shape:
             raise CheckpointError(
-                f"{path}: {name} has the shape {list(tensors[name].shape)}, this model's {list(parameter.shape)}",
-                hint=other,
+                f"{path}: {name} has the shape {list(tensors[name].shape)}, this model's {shape}", hint=other
             )
 
 
 def load_optimizer(folder: Path, engine: Any, step: int) -> None:
     """Fill this rank's optimizer state from the pieces that any layout wrote, and set the count of steps."""
     state = OptimizerState(engine)
-    pieces = _pieces(folder)
+    pieces = Pieces(folder)
     with torch.no_grad():
         for fragment in state.fragments():
             for kind, target in fragment.tensors.items():
-                if kind == MASTER and (MASTER, fragment.name) not in pieces:
+                if kind == MASTER and not pieces.has(MASTER, fragment.name):
                     target.copy_(fragment.parameter)
                 else:
-                    _fill(folder, pieces.get((kind, fragment.name), []), fragment, kind, target)
+                    pieces.fill(kind, fragment, target, engine.topology)
     state.set_step(step)
 
 
@@ -119,43 +124,3 @@ def reset_master_weights(engine: Any) -> None:
         for fragment in OptimizerState(engine).fragments():
             if MASTER in fragment.tensors:
                 fragment.tensors[MASTER].copy_(fragment.parameter)
-
-
-Piece = tuple[int, int, Path, str]
-"""First element, end, file and key of one piece."""
-
-
-def _pieces(folder: Path) -> dict[tuple[str, str], list[Piece]]:
-    """Return the pieces of every kind and parameter, read from the files' headers."""
-    pieces: dict[tuple[str, str], list[Piece]] = defaultdict(list)
-    for path in sorted(folder.glob("optimizer_*.safetensors")):
-        for key, length in _lengths(path).items():
-            kind, name, start = key.split("/")
-            pieces[kind, name].append((int(start), int(start) + length, path, key))
-    return pieces
-
-
-def _lengths(path: Path) -> dict[str, int]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {key: file.get_slice(key).get_shape()[0] for key in file.keys()}  # noqa: SIM118 - no mapping
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}", hint=offer(path.parent)) from None
-
-
-def _fill(folder: Path, pieces: Iterable[Piece], fragment: Fragment, kind: str, target: Tensor) -> None:
-    first, end = fragment.start, fragment.start + fragment.numel
-    filled = 0
-    for piece_first, piece_end, path, key in pieces:
-        low, high = max(first, piece_first), min(end, piece_end)
-        if low >= high:
-            continue
-        with safe_open(path, framework="pt") as file:
-            part = file.get_slice(key)[low - piece_first : high - piece_first]
-        target[low - first : high - first].copy_(part)
-        filled += high - low
-    if filled != fragment.numel:
-        raise CheckpointError(
-            f"{folder} has {filled:,} of {fragment.numel:,} elements of {kind} of {fragment.name}",
-            hint="it was saved without optimizer state: set no_load_optim or finetune, or load another checkpoint",
-        )

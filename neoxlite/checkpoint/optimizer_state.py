@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neoxlite.parallel.slicing import Slicing, slicing_of
+
 MOMENTS = ("exp_avg", "exp_avg_sq")
 MASTER = "master"
 
@@ -28,6 +30,9 @@ class Fragment:
     """Views by kind: ``exp_avg``, ``exp_avg_sq`` and, where the model's weights are not fp32, ``master``."""
     parameter: Tensor
     """The same elements of the model's own weights."""
+
+    slicing: Slicing | None = None
+    """How the parameter is sliced over the tensor-parallel ranks, of whose slice these are elements."""
 
     @property
     def numel(self) -> int:
@@ -53,10 +58,10 @@ class OptimizerState:
         """Yield this rank's fragments, allocating the moments if no step has been taken yet."""
         self._allocate()
         for name, parameter in self._engine.module.named_parameters():
-            flat = parameter.detach().view(-1)
+            flat, slicing = parameter.detach().view(-1), slicing_of(parameter)
             if self._zero is None:
                 state = self._torch.state[parameter]
-                yield Fragment(name, 0, {kind: state[kind].view(-1) for kind in MOMENTS}, flat)
+                yield Fragment(name, 0, {kind: state[kind].view(-1) for kind in MOMENTS}, flat, slicing)
                 continue
             mapping = parameter._hp_mapping
             if mapping is None:
@@ -68,7 +73,7 @@ class OptimizerState:
             state = self._torch.state[partition]
             tensors = {kind: state[kind].narrow(0, there.start, there.numel) for kind in MOMENTS}
             tensors[MASTER] = partition.detach().narrow(0, there.start, there.numel)
-            yield Fragment(name, here.start, tensors, flat.narrow(0, here.start, here.numel))
+            yield Fragment(name, here.start, tensors, flat.narrow(0, here.start, here.numel), slicing)
 
     @property
     def step(self) -> int:

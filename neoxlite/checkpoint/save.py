@@ -21,8 +21,11 @@ from torch import Tensor
 
 from neoxlite.checkpoint.folder import LATEST, MANIFEST, Manifest, crc32_of, saved_iterations, step_name
 from neoxlite.checkpoint.optimizer_state import MASTER, Fragment, OptimizerState
+from neoxlite.checkpoint.pieces import piece_key
 from neoxlite.common.files import write_whole
 from neoxlite.errors import CheckpointError
+from neoxlite.parallel.slicing import slicing_of
+from neoxlite.parallel.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -88,14 +91,18 @@ def _write_share(folder: Path, engine: Any, contents: Contents) -> dict[str, dic
         raise CheckpointError(f"{folder.parent} is not the same folder on all nodes")
     topology = engine.topology
     written = []
-    for index, tensors in _weights_by_layer(engine.module).items():
-        if index % topology.data_size == topology.data_rank:
+    for index, parameters in _parameters_by_layer(engine.module).items():
+        if index % topology.data_size != topology.data_rank:
+            continue
+        # The tensor-parallel ranks give their slices one layer at a time; the first of them writes.
+        tensors = {name: _whole(parameter, topology) for name, parameter in parameters.items()}
+        if topology.tensor_rank == 0:
             written.append(_write_tensors(folder, f"layer_{index:02d}.safetensors", tensors))
     if contents.with_optimizer:
         master = engine.module_dtype != torch.float32
         for index, fragments in _fragments_by_layer(engine).items():
-            name = f"optimizer_{index:02d}-{topology.data_rank:04d}.safetensors"
-            written.append(_write_tensors(folder, name, _fragment_tensors(fragments, master=master)))
+            name = f"optimizer_{index:02d}-{_share_name(topology)}.safetensors"
+            written.append(_write_tensors(folder, name, _fragment_tensors(fragments, topology, master=master)))
     if topology.rank == 0:
         for name, data in contents.texts.items():
             path = folder / name
@@ -107,12 +114,27 @@ def _write_share(folder: Path, engine: Any, contents: Contents) -> dict[str, dic
     }
 
 
-def _weights_by_layer(module: torch.nn.Module) -> dict[int, dict[str, Tensor]]:
+def _share_name(topology: Topology) -> str:
+    """Return what tells the optimizer files of one layer apart: data rank and, if there are several, tensor rank."""
+    return f"{topology.data_rank:04d}" + (f"-{topology.tensor_rank:04d}" if topology.tensor_size > 1 else "")
+
+
+def _parameters_by_layer(module: torch.nn.Module) -> dict[int, dict[str, Tensor]]:
     layers: dict[int, dict[str, Tensor]] = defaultdict(dict)
     for name, parameter in module.named_parameters():
         index, _, local_name = name.partition(".")
-        layers[int(index)][local_name] = parameter.detach()
+        layers[int(index)][local_name] = parameter
     return layers
+
+
+def _whole(parameter: Tensor, topology: Topology) -> Tensor:
+    """Return a parameter from the slices of all tensor-parallel ranks, which call this together."""
+    slicing, mine = slicing_of(parameter), parameter.detach()
+    if slicing is None or topology.tensor_size == 1:
+        return mine
+    slices = [torch.empty_like(mine) for _ in range(topology.tensor_size)]
+    dist.all_gather(slices, mine.contiguous(), group=topology.group("tensor"))
+    return slicing.join(slices)
 
 
 def _fragments_by_layer(engine: Any) -> dict[int, list[Fragment]]:
@@ -126,13 +148,13 @@ def _fragments_by_layer(engine: Any) -> dict[int, list[Fragment]]:
     return layers
 
 
-def _fragment_tensors(fragments: list[Fragment], *, master: bool) -> dict[str, Tensor]:
-    """Return the tensors to write by ``kind/parameter/start``; fp32 weights are their own master."""
+def _fragment_tensors(fragments: list[Fragment], topology: Topology, *, master: bool) -> dict[str, Tensor]:
+    """Return the tensors to write by `Piece` key; fp32 weights are their own master."""
     return {
-        f"{kind}/{fragment.name}/{fragment.start}": tensor
+        piece_key(kind, fragment, topology): tensor
         for fragment in fragments
         for kind, tensor in fragment.tensors.items()
-        if master or kind != MASTER
+        if (master or kind != MASTER) and (fragment.slicing is not None or topology.tensor_rank == 0)
     }
 
 

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neoxlite.model.cache import KeyValueCache
+from neoxlite.model.dropout import head_dropout
 from neoxlite.model.rotary import Rotary
 from neoxlite.model.spec import ModelSpec
 from neoxlite.parallel.linear import ColumnParallelLinear, RowParallelLinear
@@ -28,10 +29,16 @@ class SelfAttention(nn.Module):
         self.rotary = rotary
         self.heads = spec.num_attention_heads // topology.tensor_size
         self.kv_heads = spec.num_kv_heads // topology.tensor_size
-        rows = (spec.num_attention_heads + 2 * spec.num_kv_heads) * spec.head_size
+        self.first_head = topology.tensor_rank * self.heads
+        widths = tuple(count * spec.head_size for count in (spec.num_attention_heads, *[spec.num_kv_heads] * 2))
         bias = spec.bias_in_attention
         self.query_key_value = ColumnParallelLinear(
-            spec.hidden_size, rows, bias=bias, topology=topology, what="attention heads"
+            spec.hidden_size,
+            sum(widths),
+            bias=bias,
+            topology=topology,
+            what="attention heads",
+            parts=None if self.kv_heads == self.heads else widths,
         )
         self.dense = RowParallelLinear(
             spec.hidden_size, spec.hidden_size, bias=bias, topology=topology, what="attention heads"
@@ -45,17 +52,32 @@ class SelfAttention(nn.Module):
             q, k = self.rotary.rotate(q, k, start)
         if cache is not None:
             k, v = cache.append(self.block, k, v)
-        attended = F.scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            attn_mask=self._mask(q, start),
-            dropout_p=self.spec.attention_dropout if self.training else 0.0,
-            is_causal=start == 0,
-            enable_gqa=self.kv_heads != self.heads,
-        )
+        if self.training and self.spec.attention_dropout > 0:
+            attended = self._attend_with_dropout(q, k, v)
+        else:
+            attended = F.scaled_dot_product_attention(
+                q,
+                k,
+                v,
+                attn_mask=self._mask(q, start),
+                is_causal=start == 0,
+                enable_gqa=self.kv_heads != self.heads,
+            )
         out: Tensor = self.dense(attended.transpose(1, 2).reshape(x.shape[0], x.shape[1], -1))
         return out
+
+    def _attend_with_dropout(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attend to all earlier tokens with the (batch, heads, length, length) probabilities in memory.
+
+        The fused kernels draw their own masks, which depend on the layout.
+        """
+        if self.kv_heads != self.heads:
+            k, v = (x.repeat_interleave(self.heads // self.kv_heads, dim=1) for x in (k, v))
+        length = q.shape[-2]
+        future = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(diagonal=1)
+        scores = (q @ k.transpose(-2, -1)).float() * self.spec.head_size**-0.5
+        probabilities = scores.masked_fill(future, -torch.inf).softmax(-1).to(q.dtype)
+        return head_dropout(probabilities, self.spec.attention_dropout, self.block, self.first_head) @ v
 
     def _split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return q (batch, heads, length, head_size), k and v (batch, kv_heads, length, head_size)."""

@@ -38,7 +38,7 @@ class GPTModel(nn.Module):
         return list(self.children())
 
     def forward(self, tokens: Tensor, labels: Tensor | None = None, loss_mask: Tensor | None = None) -> Tensor:
-        """Return logits (batch, length, padded vocabulary), or with ``labels`` the mean loss in nats (fp32 scalar).
+        """Return logits (batch, length, padded vocabulary / tp), or with ``labels`` the mean loss (fp32 scalar, nats).
 
         Args:
             tokens: (batch, length) integers.
@@ -47,7 +47,7 @@ class GPTModel(nn.Module):
         """
         embedding, *middle, head = self.layers
         logits: Tensor = head(self._run(middle, embedding(tokens)))
-        return logits if labels is None else token_loss(logits, labels, loss_mask)
+        return logits if labels is None else token_loss(logits, labels, loss_mask, self.topology)
 
     def generate_step(self, tokens: Tensor, cache: KeyValueCache) -> Tensor:
         """Return the logits (batch, padded vocabulary) behind the last of ``tokens`` and put them into ``cache``."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from neoxlite.errors import ConfigError
 from neoxlite.model.spec import ModelSpec
+from neoxlite.parallel.slicing import slicing_of
 from neoxlite.parallel.topology import Topology
 
 # Matrices that write into the residual stream; they take output_layer_init_method.
@@ -25,12 +26,12 @@ def initialise(model: nn.Module, spec: ModelSpec, seed: int, topology: Topology 
     topology = topology if topology is not None else Topology()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            full_shape = getattr(parameter, "full_shape", tuple(parameter.shape))
-            full = initial_value(name, full_shape, spec, seed)
-            dim = getattr(parameter, "partition_dim", None)
-            if dim is not None:
-                full = full.chunk(topology.tensor_size, dim)[topology.tensor_rank]
-            parameter.copy_(full)
+            slicing = slicing_of(parameter)
+            if slicing is None:
+                parameter.copy_(initial_value(name, tuple(parameter.shape), spec, seed))
+                continue
+            full = initial_value(name, slicing.full_shape, spec, seed)
+            parameter.copy_(slicing.take(full, topology.tensor_rank, topology.tensor_size))
 
 
 def initial_value(name: str, shape: tuple[int, ...], spec: ModelSpec, seed: int) -> Tensor:

@@ -9,14 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neoxlite.errors import ConfigError
 from neoxlite.model.attention import SelfAttention
 from neoxlite.model.cache import KeyValueCache
+from neoxlite.model.dropout import dropout
 from neoxlite.model.mlp import MLP
 from neoxlite.model.norms import build_norm
 from neoxlite.model.rotary import Rotary
 from neoxlite.model.spec import ModelSpec
-from neoxlite.parallel.linear import ColumnParallelLinear, sliced_parameter
+from neoxlite.parallel.collectives import copy_to_tensor_parallel, reduce_from_tensor_parallel
+from neoxlite.parallel.linear import ColumnParallelLinear
+from neoxlite.parallel.slicing import sliced_parameter
 from neoxlite.parallel.topology import Topology
 
 
@@ -32,13 +34,30 @@ class Table(nn.Module):
         return F.embedding(indices, self.weight)
 
 
+class VocabularyTable(Table):
+    """A lookup table whose rows are sliced over the tensor-parallel ranks; each looks up the tokens it has."""
+
+    def __init__(self, full_shape: tuple[int, int], topology: Topology):
+        super().__init__(sliced_parameter(full_shape, 0, topology, "padded vocabulary"))
+        self.topology = topology
+
+    def forward(self, indices: Tensor) -> Tensor:
+        """(...) -> (..., hidden), whole on every rank."""
+        if self.topology.tensor_size == 1:
+            return super().forward(indices)
+        rows = self.weight.shape[0]
+        local = indices - self.topology.tensor_rank * rows
+        elsewhere = (local < 0) | (local >= rows)
+        found = F.embedding(local.masked_fill(elsewhere, 0), self.weight).masked_fill(elsewhere.unsqueeze(-1), 0)
+        return reduce_from_tensor_parallel(found, self.topology)
+
+
 class Embedding(nn.Module):
     """Token embedding, learned positions if the model has them, dropout."""
 
     def __init__(self, spec: ModelSpec, topology: Topology):
         super().__init__()
-        shape = (spec.padded_vocab_size, spec.hidden_size)
-        self.word_embeddings = Table(sliced_parameter(shape, 0, topology, "padded vocabulary"))
+        self.word_embeddings = VocabularyTable((spec.padded_vocab_size, spec.hidden_size), topology)
         self.position_embeddings: Table | None = None
         if spec.pos_emb == "learned":
             self.position_embeddings = Table(nn.Parameter(torch.empty(spec.max_position_embeddings, spec.hidden_size)))
@@ -49,7 +68,12 @@ class Embedding(nn.Module):
         x = self.word_embeddings(tokens)
         if self.position_embeddings is not None:
             x = x + self.position_embeddings(torch.arange(start, start + tokens.shape[1], device=tokens.device))
-        return F.dropout(x, self.dropout, self.training)
+        return dropout(x, self.dropout, "embedding") if self.training else x
+
+    def logits(self, x: Tensor) -> Tensor:
+        """(batch, length, hidden) -> (batch, length, padded vocabulary / tp), by the token matrix of a tied head."""
+        table = self.word_embeddings
+        return F.linear(copy_to_tensor_parallel(x, table.topology), table.weight)
 
 
 class Block(nn.Module):
@@ -57,6 +81,7 @@ class Block(nn.Module):
 
     def __init__(self, spec: ModelSpec, block: int, topology: Topology, rotary: Rotary | None):
         super().__init__()
+        self.block = block
         self.parallel = spec.parallel_residual
         self.dropout = spec.hidden_dropout
         self.input_layernorm = build_norm(spec)
@@ -67,18 +92,18 @@ class Block(nn.Module):
     def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
         """(batch, length, hidden) -> (batch, length, hidden)."""
         normed = self.input_layernorm(x)
-        attended = self._drop(self.attention(normed, cache))
+        attended = self._drop(self.attention(normed, cache), "attention")
         if self.parallel:
             if self.post_attention_layernorm is not None:
                 normed = self.post_attention_layernorm(x)
-            return x + attended + self._drop(self.mlp(normed))
+            return x + attended + self._drop(self.mlp(normed), "mlp")
         x = x + attended
         # Sequential branches always have a norm of their own.
         assert self.post_attention_layernorm is not None
-        return x + self._drop(self.mlp(self.post_attention_layernorm(x)))
+        return x + self._drop(self.mlp(self.post_attention_layernorm(x)), "mlp")
 
-    def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.dropout, self.training)
+    def _drop(self, x: Tensor, branch: str) -> Tensor:
+        return dropout(x, self.dropout, f"{self.block}/{branch}") if self.training else x
 
 
 class Border(nn.Module):
@@ -103,7 +128,7 @@ class FinalNorm(nn.Module):
 
 
 class Head(nn.Module):
-    """Logits by a matrix of its own."""
+    """Logits by a matrix of its own; under tensor parallelism each rank has its slice of the vocabulary."""
 
     def __init__(self, spec: ModelSpec, topology: Topology):
         super().__init__()
@@ -112,7 +137,7 @@ class Head(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, length, hidden) -> (batch, length, padded vocabulary)."""
+        """(batch, length, hidden) -> (batch, length, padded vocabulary / tp)."""
         logits: Tensor = self.final_linear(x)
         return logits
 
@@ -126,16 +151,12 @@ class TiedHead(nn.Module):
         self._embedding = (embedding,)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, length, hidden) -> (batch, length, padded vocabulary)."""
-        return F.linear(x, self._embedding[0].word_embeddings.weight)
+        """(batch, length, hidden) -> (batch, length, padded vocabulary / tp)."""
+        return self._embedding[0].logits(x)
 
 
 def build_layers(spec: ModelSpec, topology: Topology) -> list[nn.Module]:
     """Return the list: GPT-NeoX's N + 5 entries at GPT-NeoX's indices (megatron/model/gpt2_model.py)."""
-    if topology.tensor_size > 1:
-        raise ConfigError(
-            f"model_parallel_size: {topology.tensor_size} is not supported yet", hint="set model_parallel_size: 1"
-        )
     rotary = Rotary(spec.rotary_size, spec.rotary_emb_base) if spec.pos_emb == "rotary" else None
     embedding = Embedding(spec, topology)
     head = TiedHead(embedding) if spec.tied_head else Head(spec, topology)

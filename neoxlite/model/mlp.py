@@ -42,8 +42,10 @@ class MLP(nn.Module):
         self.gated = spec.gated_mlp
         self.activation = _gelu_tanh if spec.activation == "gelu" and spec.gelu_tanh else _FUNCTIONS[spec.activation]
         hidden, inner, bias = spec.hidden_size, spec.mlp_hidden_size, spec.bias_in_mlp
-        rows = 2 * inner if self.gated else inner
-        self.linear1 = ColumnParallelLinear(hidden, rows, bias=bias, topology=topology, what="MLP width")
+        parts = (inner, inner) if self.gated else (inner,)
+        self.linear1 = ColumnParallelLinear(
+            hidden, sum(parts), bias=bias, topology=topology, what="MLP width", parts=parts
+        )
         self.linear2 = RowParallelLinear(inner, hidden, bias=bias, topology=topology, what="MLP width")
 
     def forward(self, x: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ class Topology:
 
     def group(self, axis: str) -> ProcessGroup | None:
         """Return this rank's group along "pipeline", "data" or "tensor"; None if it is alone there."""
-        return self._groups.get(axis)
+        return self._groups.get(axis) if getattr(self.grid, axis) > 1 else None
 
     def get_data_parallel_rank(self) -> int:
         """Rank among the model replicas."""
@@ -86,7 +86,7 @@ class Topology:
 
     def get_data_parallel_group(self) -> ProcessGroup | None:
         """Group over which gradients are averaged."""
-        return self.group("data")
+        return self._groups.get("data")
 
     def get_model_parallel_rank(self) -> int:
         """Rank among the slices of a matrix."""
@@ -112,7 +112,8 @@ def create_topology(grid: Grid, rank: int) -> Topology:
     groups: dict[str, ProcessGroup | None] = {}
     for axis in ("pipeline", "data", "tensor"):
         for ranks in grid.lines(axis):
-            if len(ranks) == 1:
+            # DeepSpeed wants a data-parallel group of a tensor-parallel rank even if it is alone in it.
+            if len(ranks) == 1 and not (axis == "data" and grid.tensor > 1):
                 continue
             group = dist.group.WORLD if len(ranks) == grid.world_size else dist.new_group(ranks)
             if rank in ranks:

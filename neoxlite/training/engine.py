@@ -10,19 +10,22 @@ The rules, each found by comparison with plain torch (DeepSpeed 0.19.8):
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from neoxlite.errors import ConfigError
 from neoxlite.optim.build import build_optimizer
 from neoxlite.parallel.distributed import quiet_stdout
+from neoxlite.parallel.slicing import slicing_of
 from neoxlite.parallel.topology import Topology
+from neoxlite.training.rng import seed_micro_batch
 
 _DTYPES = {"fp32": torch.float32, "bfloat16": torch.bfloat16}
 _ACCUMULATION = {"fp32": "fp32", "bf16": "bf16", "bfloat16": "bf16", "float32": "fp32"}
@@ -63,6 +66,8 @@ class Engine:
         self.zero_stage = cfg.zero_stage
         self.module_dtype = model_dtype(cfg.precision)
         self._clip = cfg.gradient_clipping
+        self._seed = cfg.seed
+        self._micro: int = cfg.train_micro_batch_size_per_gpu
         self._eod = eod if cfg.eod_mask_loss else None
         model = model.to(device)
         with quiet_stdout():
@@ -85,10 +90,15 @@ class Engine:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
 
-    def train_step(self, batches: Iterable[npt.NDArray[np.int64]]) -> Step:
-        """Accumulate the gradient of the micro-batches (int64 [micro, seq_length + 1] each) and take one step."""
-        losses = []
+    def train_step(self, batches: Iterable[npt.NDArray[np.int64]], iteration: int) -> Step:
+        """Accumulate the gradient of the micro-batches (int64 [micro, seq_length + 1] each) and take one step.
+
+        Args:
+            iteration: counted from 1; with the seed it decides what dropout drops.
+        """
+        losses: list[Tensor] = []
         for batch in batches:
+            seed_micro_batch(self._seed, iteration, self._first_sample(len(losses)))
             loss = self.deepspeed(*self.inputs(batch))
             self.deepspeed.backward(loss)
             losses.append(loss.detach())
@@ -110,16 +120,36 @@ class Engine:
         """Return tokens, labels and loss mask of a micro-batch, on the device."""
         return model_inputs(batch, self.device, self._eod)
 
+    def _first_sample(self, micro_batch: int) -> int:
+        """Return the number, in the iteration's batch, of the first sample of this replica's ``micro_batch``."""
+        return (micro_batch * self.topology.data_size + self.topology.data_rank) * self._micro
+
     def _clip_gradients(self) -> tuple[Tensor, bool]:
         """Clip the reduced fp32 gradients; drop them if they are not finite, which makes the step do nothing."""
         parameters = list(self.module.parameters())
         limit = self._clip if self._clip > 0 else float("inf")
-        norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
+        norm = gradient_norm(parameters, self.topology)
+        torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
         skipped = not bool(torch.isfinite(norm))
         if skipped:
             for parameter in parameters:
                 parameter.grad = None
         return norm, skipped
+
+
+def gradient_norm(parameters: Sequence[nn.Parameter], topology: Topology) -> Tensor:
+    """Return the L2 norm of the whole model's gradient; slices count on every tensor-parallel rank, the rest once."""
+    group = topology.group("tensor")
+    if group is None:
+        return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    sliced, whole = [
+        torch.nn.utils.get_total_norm(
+            [p.grad for p in parameters if p.grad is not None and (slicing_of(p) is not None) is wanted]
+        ).square()
+        for wanted in (True, False)
+    ]
+    dist.all_reduce(sliced, group=group)
+    return (sliced + whole).sqrt()
 
 
 def model_inputs(
@@ -146,10 +176,6 @@ def check_supported(cfg: Any) -> None:
     if cfg.pipe_parallel_size > 1:
         raise ConfigError(
             f"pipe_parallel_size: {cfg.pipe_parallel_size} is not supported yet", hint="set pipe_parallel_size: 1"
-        )
-    if cfg.model_parallel_size > 1:
-        raise ConfigError(
-            f"model_parallel_size: {cfg.model_parallel_size} is not supported yet", hint="set model_parallel_size: 1"
         )
     if cfg.zero_stage > 1:
         raise ConfigError(

@@ -50,7 +50,8 @@ def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None =
         watch = PeerWatch(ranks, lambda line: record_failure(outcome_file, progress, line))
         with lost_peers(f"rank {ranks.rank} lost the other ranks"), watch:
             watch.start(device)
-            topology = create_topology(Grid(data=ranks.world_size), ranks.rank)
+            grid = Grid(max(1, cfg.pipe_parallel_size), cfg.data_parallel_size, cfg.model_parallel_size)
+            topology = create_topology(grid, ranks.rank)
             # Imported here: it pulls in the model and DeepSpeed, which `prepare` has to come before.
             from neoxlite.training.trainer import Trainer
 

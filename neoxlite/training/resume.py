@@ -98,7 +98,7 @@ def resume(
     saved = manifest.training
     _compare(folder, saved, padded_vocab_size)
     finetune = bool(getattr(cfg, "finetune", False))
-    load_weights(folder, engine.module)
+    load_weights(folder, engine.module, engine.topology)
     if saved["with_optimizer"] and not finetune and not getattr(cfg, "no_load_optim", False):
         load_optimizer(folder, engine, saved["optimizer_step"])
     else:

@@ -29,7 +29,6 @@ from neoxlite.training.metrics import Costs, Interval, Recorder
 from neoxlite.training.outcome import COMPLETED, STOPPED, WALLTIME, Outcome, Progress
 from neoxlite.training.progress import ProgressLine
 from neoxlite.training.resume import Position, checkpoint_contents, find_start, resume
-from neoxlite.training.rng import seed_iteration
 from neoxlite.training.schedule import save_iterations
 from neoxlite.training.stop import NONE, StopSignal
 from neoxlite.training.stop import WALLTIME as FOR_WALLTIME
@@ -120,9 +119,9 @@ class Trainer:
     def _iterate(self, batches: MicroBatches, window: _Window) -> int:
         """Do one iteration and return its number, counted from 1."""
         cfg, position = self.cfg, self.position
-        seed_iteration(cfg.seed, position.iteration + 1, self.topology.data_rank)
         self.engine.set_lr(self.schedule.lr(position.steps_taken))
-        step = self.engine.train_step(itertools.islice(batches, cfg.gradient_accumulation_steps))
+        micro_batches = itertools.islice(batches, cfg.gradient_accumulation_steps)
+        step = self.engine.train_step(micro_batches, position.iteration + 1)
         position.advance(cfg.train_batch_size, skipped=step.skipped)
         window.add(step, self.schedule.lr(position.steps_taken))
         self.progress.iteration = position.iteration
@@ -153,7 +152,7 @@ class Trainer:
         spec = ModelSpec.from_config(cfg, self.padded_vocab_size)
         model = GPTModel(spec, self.topology)
         initialise(model, spec, cfg.seed, self.topology)
-        self._say(f" > total params: {sum(parameter.numel() for parameter in model.parameters()):,}")
+        self._say(f" > total params: {cfg.parameter_count(self.padded_vocab_size):,}")
         return Engine(cfg, model, self.topology, self.device, eod)
 
     def _resume(self, folder: Path | None) -> Position:

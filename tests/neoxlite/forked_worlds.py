@@ -208,11 +208,11 @@ def train_rank(ranks: Any, cfg: Any, files: Any, at: Mapping[int, Event]) -> Any
 
     real_step, taken = Engine.train_step, []
 
-    def step_with_events(self: Any, batches: Any) -> Any:
+    def step_with_events(self: Any, batches: Any, iteration: int) -> Any:
         taken.append(None)
         if len(taken) in at:
             at[len(taken)](ranks, files)
-        return real_step(self, batches)
+        return real_step(self, batches, iteration)
 
     Engine.train_step = step_with_events  # type: ignore[method-assign] # in a forked child, for its life only
     return run(cfg, ranks=ranks, files=files)

@@ -11,7 +11,7 @@ import torch
 from neoxlite.model.gpt import GPTModel
 from neoxlite.model.init import initial_value, initialise, normal_std
 from neoxlite.model.spec import ModelSpec
-from neoxlite.parallel.linear import sliced_parameter
+from neoxlite.parallel.slicing import sliced_parameter
 from neoxlite.parallel.topology import Grid, Topology
 
 SIZES: dict[str, Any] = {

@@ -51,7 +51,7 @@ def _train(cfg: Any, golden: dict[str, Any]) -> dict[str, Any]:
         engine.set_lr(lrs[-1])
         first = iteration * accumulation * micro
         batches = [rows[first + step * micro : first + (step + 1) * micro] for step in range(accumulation)]
-        step = engine.train_step(batches)
+        step = engine.train_step(batches, iteration + 1)
         assert not step.skipped
         losses.append(step.loss.item())
         norms.append(float(step.grad_norm))

@@ -158,7 +158,7 @@ def _step_with_infinity(ranks: Any, cfg: Any) -> Any:
     engine.set_lr(1e-3)
     before = weights()
     handle = head.register_hook(lambda gradient: gradient * float("inf"))
-    step = engine.train_step([batch, batch])
+    step = engine.train_step([batch, batch], 1)
     after = weights()
     handle.remove()
-    return before, after, float(step.grad_norm), step.skipped, engine.train_step([batch, batch]).skipped
+    return before, after, float(step.grad_norm), step.skipped, engine.train_step([batch, batch], 1).skipped

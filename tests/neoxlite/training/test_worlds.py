@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 from forked_worlds import stop_file
+from layouts import LLAMA, layout
 
 Train = Callable[..., Any]
+Layout = tuple[int, dict[str, Any]]
 
 
 def test_two_ranks_with_zero_1_follow_one(train: Train) -> None:
@@ -36,20 +38,39 @@ def test_a_stopped_run_goes_on_bit_by_bit(precision: str, train: Train, tmp_path
     assert first.grad_norms + second.grad_norms == unbroken.grad_norms
 
 
-@pytest.mark.parametrize(("before", "after"), [((2, 1), (1, 1)), ((1, 1), (2, 1)), ((2, 1), (1, 0)), ((1, 0), (2, 1))])
+def continue_in_another(train: Train, root: Path, before: Layout, after: Layout, **changes: Any) -> None:
+    """Stop a run in one layout, go on in another, and compare the two halves with an unbroken single process."""
+    where = {"save": str(root), "load": str(root), "checkpoint_factor": 100}
+    (first_size, first_keys), (second_size, second_keys) = before, after
+    size, keys = layout("dp1", 1)
+    unbroken = train(size, **keys, **changes)
+    first = train(first_size, **first_keys, **changes, **where, at={4: stop_file("request")})
+    second = train(second_size, **second_keys, **changes, **where)
+    assert [run.outcomes[0].iteration for run in (first, second)] == [5, 10]
+    np.testing.assert_allclose(first.losses + second.losses, unbroken.losses, rtol=1e-5, atol=0)
+    np.testing.assert_allclose(first.grad_norms + second.grad_norms, unbroken.grad_norms, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (("dp2", 1), ("dp1", 0)),
+        (("dp1", 0), ("dp2", 1)),
+        (("dp2", 1), ("tp2", 0)),
+        (("tp2", 0), ("dp2", 1)),
+        (("dp2 x tp2", 1), ("dp1", 1)),
+    ],
+)
 def test_a_checkpoint_goes_on_in_another_layout(
-    before: tuple[int, int], after: tuple[int, int], train: Train, tmp_path: Path
+    before: tuple[str, int], after: tuple[str, int], train: Train, tmp_path: Path
 ) -> None:
-    """(ranks, ZeRO stage) may change between save and load at one global batch; the curve goes on to 1e-5."""
+    """Layout and ZeRO stage may change between save and load; the curve goes on to 1e-5."""
+    continue_in_another(train, tmp_path / "ck", layout(*before), layout(*after))
 
-    def layout(size: int, stage: int) -> dict[str, Any]:
-        return {"gradient_accumulation_steps": 4 // size, "zero_optimization": {"stage": stage}}
 
-    where = {"save": str(tmp_path / "ck"), "load": str(tmp_path / "ck"), "checkpoint_factor": 100}
-    unbroken = train(1, **layout(1, 1))
-    first = train(before[0], **layout(*before), **where, at={4: stop_file("request")})
-    second = train(after[0], **layout(*after), **where)
-    np.testing.assert_allclose(first.losses + second.losses, unbroken.losses, atol=1e-5, rtol=0)
+def test_stacked_matrices_survive_a_change_of_slices(train: Train, tmp_path: Path) -> None:
+    """Gated MLPs and grouped queries are sliced part by part, weights and moments alike."""
+    continue_in_another(train, tmp_path / "ck", layout("tp2", 1), layout("dp1", 1), **LLAMA)
 
 
 def test_bf16_follows_fp32_without_a_phantom_step(train: Train) -> None:
@@ -93,5 +114,5 @@ def _moved_parameters(ranks: Any, cfg: Any) -> dict[str, bool]:
     before = {f.name: f.tensors[MASTER].clone() for f in OptimizerState(engine).fragments()}
     engine.set_lr(1e-3)
     batch = np.random.default_rng(0).integers(0, 64, (2, 33))
-    engine.train_step([batch, batch])
+    engine.train_step([batch, batch], 1)
     return {f.name: not torch.equal(f.tensors[MASTER], before[f.name]) for f in OptimizerState(engine).fragments()}

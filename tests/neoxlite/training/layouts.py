@@ -1,0 +1,35 @@
+"""The layouts that the tests compare: ranks and keys, all with the same global batch of 8 samples."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+GLOBAL_BATCH = 8
+
+LLAMA: dict[str, Any] = {
+    "activation": "swiglu",
+    "norm": "rmsnorm",
+    "num_kv_heads": 2,
+    "intermediate_size": 192,
+    "mlp_multiple_of": 8,
+}
+"""Gated MLP and grouped queries: matrices that stack several things."""
+TIED: dict[str, Any] = {"no_weight_tying": False, "pos_emb": "learned", "eod_mask_loss": True}
+DROPOUT: dict[str, Any] = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
+
+
+def layout(name: str, stage: int, *, recompute: bool = False) -> tuple[int, dict[str, Any]]:
+    """Return (ranks, keys) of a layout by its name, as ``tp2``, ``dp2 x pp2`` or ``dp1``."""
+    sizes = {axis: int(number) for axis, number in re.findall(r"(dp|tp|pp)(\d+)", name)}
+    data, tensor, pipeline = (sizes.get(axis, 1) for axis in ("dp", "tp", "pp"))
+    accumulation = 4 if pipeline > 1 else 2
+    keys = {
+        "model_parallel_size": tensor,
+        "pipe_parallel_size": pipeline,
+        "train_micro_batch_size_per_gpu": GLOBAL_BATCH // data // accumulation,
+        "gradient_accumulation_steps": accumulation,
+        "zero_optimization": {"stage": stage},
+        "checkpoint_activations": recompute,
+    }
+    return data * tensor * pipeline, keys
