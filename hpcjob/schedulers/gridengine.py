@@ -223,11 +223,12 @@ def _accounting(stdout: str) -> Iterator[dict[str, str]]:
 
 
 def _past_report(fields: Mapping[str, str]) -> Report:
-    """Say how a job ended, from ``failed`` ("37  : qmaster enforced ...") and ``exit_status``."""
+    """Say how a job ended, from ``failed`` ("37  : qmaster enforced ...") and ``exit_status`` ("137    (Killed)")."""
     name = fields.get("jobname")
     number, _, words = fields["failed"].partition(":")
     failed = int(number) if number.strip().isdigit() else -1
-    code = int(fields["exit_status"]) if fields["exit_status"].isdigit() else None
+    status = fields["exit_status"].partition(" ")[0]
+    code = int(status) if status.isdigit() else None
     if failed == 0 and code is not None:
         return Report(State.FAILED if code else State.COMPLETED, code, name=name)
     if failed == _H_RT:

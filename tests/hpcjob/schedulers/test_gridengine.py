@@ -89,7 +89,7 @@ TOTALS = """OWNER     WALLCLOCK         UTIME         STIME           CPU       
 """
 
 
-def past(failed: str, code: int, job_id: int = 7, task: str = "undefined") -> str:
+def past(failed: str, code: int | str, job_id: int = 7, task: str = "undefined") -> str:
     """A record as ``qacct -j`` prints it."""
     return RECORD.format(id=job_id, failed=failed, code=code, task=task)
 
@@ -172,14 +172,14 @@ def test_letters_become_states(letters: str, state: State) -> None:
         ("0", 0, State.COMPLETED, 0),
         ("0", 3, State.FAILED, 3),
         ("37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", 137, State.TIMEOUT, None),
-        ("100 : assumedly after job", 137, State.FAILED, 137),
+        ("100 : assumedly after job", "137                  (Killed)", State.FAILED, 137),
         ("26  : opening input/output file", 0, State.FAILED, None),
         ("25  : rescheduling", 99, State.PENDING, None),
         ("19  : before writing exit_status", 0, State.FAILED, None),
         ("strange", 0, State.FAILED, None),
     ],
 )
-def test_history(failed: str, code: int, state: State, told: int | None) -> None:
+def test_history(failed: str, code: int | str, state: State, told: int | None) -> None:
     """``failed`` comes first: an exit status of 0 is no success where Grid Engine could not run the job."""
     for text in (past(failed, code), past("0", 0, 6) + past(failed, code) + TOTALS):
         report = GE.parse_history(text).reports["7"]
