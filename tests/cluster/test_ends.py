@@ -88,6 +88,17 @@ def test_warning_before_the_walltime_saves_a_checkpoint(user: User, training: Tr
     assert (record["code"], record["signal"]) == (SAVED_FOR_WALLTIME, None)
 
 
+@pytest.mark.full
+def test_slurm_itself_warns_before_the_walltime(user: User, training: Training) -> None:
+    """Without anybody's help the job asks Slurm for the signal in time, saves and ends within its walltime."""
+    save = user.folder / "checkpoints"
+    job = user.write_job("walltime", stop_before_s=60, train=training.job(train_iters=ENDLESS, save=str(save)))
+    id_ = user.submit(job, "--nodes", "2", "--walltime", "2:00", "--launcher", "srun")
+    assert user.wait(id_, timeout_s=240) == SAVED_FOR_WALLTIME, user.log(id_)
+    assert (save / "latest").exists()
+    assert user.run("sacct", "-X", "-n", "-P", "-j", id_, "--format=State").stdout.strip() == "FAILED"
+
+
 def test_cancelled_training_saves_a_checkpoint(user: User, training: Training) -> None:
     """``hpcjob cancel`` lets the trainer save before it ends."""
     save = user.folder / "checkpoints"
