@@ -3,8 +3,8 @@
     python benchmarks/logs.py [--megabytes 200]
 
 The log is made of the lines that a job with NCCL_DEBUG=INFO writes: 98 % from NCCL, 2 % from the trainer, one
-traceback at the end. Each figure is the best of three in a process of its own, the start of Python included; the file
-is in the page cache.
+traceback at the end; ``grep`` runs once with a few words and once with all texts that ``explain`` looks for. Each
+figure is the best of three in a process of its own, the start of Python included; the file is in the page cache.
 """
 
 from __future__ import annotations
@@ -71,8 +71,31 @@ def view(*options: str) -> Callable[[Path], None]:
     return run
 
 
+def explain(path: Path) -> None:
+    """Run ``hpcjob explain`` with its output thrown away."""
+    from hpcjob.cli import main
+
+    with Path(os.devnull).open("w") as nowhere:
+        sys.stdout = nowhere
+        try:
+            main(["explain", str(path)])
+        finally:
+            sys.stdout = sys.__stdout__
+
+
+def alternation() -> str:
+    """Return what ``explain`` looks for, as one extended regular expression."""
+    from hpcjob.logs.errors import needles
+    from hpcjob.logs.rulebook import load_errors
+
+    texts = sorted({text.decode() for text in (*load_errors().literals, *needles(), b"iteration")})
+    special = frozenset("\\.[^$*+?(){|")
+    return "|".join("".join(f"\\{char}" if char in special else char for char in text) for text in texts)
+
+
 CASES: dict[str, Callable[[Path], None]] = {
     "lines, cleaned": split_only,
+    "explain": explain,
     "tail": view(),
     "tail --loss": view("--loss"),
     "tail --errors": view("--errors"),
@@ -80,16 +103,16 @@ CASES: dict[str, Callable[[Path], None]] = {
 }
 
 
-def cpu_s(command: list[str]) -> float:
-    """Return the least CPU time in seconds, user and system, of a command."""
+def cost(command: list[str]) -> tuple[float, int]:
+    """Return the least CPU time in seconds, user and system, of a command, and its memory in MiB if it tells."""
     times = []
     for _ in range(REPEATS):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         # Not to /dev/null: grep would see it and stop at the first match.
-        subprocess.run(command, stdout=subprocess.PIPE, env={**os.environ, "LC_ALL": "C.UTF-8"}, check=True)
+        done = subprocess.run(command, capture_output=True, env={**os.environ, "LC_ALL": "C.UTF-8"}, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return min(times)
+    return min(times), int(done.stderr) if done.stderr.strip().isdigit() else 0
 
 
 def main() -> None:
@@ -101,15 +124,19 @@ def main() -> None:
     options = parser.parse_args()
     if options.case:
         CASES[options.case](options.log)
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, file=sys.stderr)
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job.log"
         lines, size = write_log(path, options.megabytes)
         print(f"{size / 1e6:.0f} MB, {lines:,} lines")
-        rows = {f"grep -cE '{pattern}'": cpu_s(["grep", "-cE", pattern, str(path)]) for pattern in PATTERNS}
-        rows |= {case: cpu_s([sys.executable, __file__, "--case", case, "--log", str(path)]) for case in CASES}
-        for name, seconds in rows.items():
-            print(f"{name:<46} {seconds:7.2f} CPU s {size / seconds / 1e6:8.0f} MB/s {lines / seconds:12,.0f} lines/s")
+        rows = {f"grep -cE '{pattern}'": cost(["grep", "-cE", pattern, str(path)]) for pattern in PATTERNS}
+        rows["grep -cE, all that explain looks for"] = cost(["grep", "-cE", alternation(), str(path)])
+        rows |= {case: cost([sys.executable, __file__, "--case", case, "--log", str(path)]) for case in CASES}
+        for name, (seconds, memory_mib) in rows.items():
+            memory = f"{memory_mib:5d} MiB" if memory_mib else ""
+            rate = f"{size / seconds / 1e6:8.0f} MB/s {lines / seconds:12,.0f} lines/s"
+            print(f"{name:<46} {seconds:7.2f} CPU s {rate} {memory}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import lzma
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,13 @@ def test_codes_are_documented() -> None:
     assert {topic.code for topic in TOPICS.values()} | {0, 78, 79} == MEANINGS.keys()
     assert all(64 <= code <= 79 for code in MEANINGS if code)
     assert {rule.topic for rule in load_errors().rules if rule.role in ("cause", "symptom")} <= TOPICS.keys()
+
+
+def test_the_documentation_lists_the_codes() -> None:
+    """docs/logs.md and the code agree."""
+    text = (Path(__file__).parents[3] / "docs" / "logs.md").read_text()
+    rows = dict(re.findall(r"^\| (\d+) \| (.+) \|$", text, re.MULTILINE))
+    assert rows == {str(code): meaning for code, meaning in MEANINGS.items()}
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, list[str]]:

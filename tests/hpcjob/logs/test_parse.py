@@ -221,9 +221,9 @@ TITAN = (
         ),
         (
             " iteration     5426/  250000 | consumed samples:        43408 | consumed tokens:     88899584 | elapsed "
-            "time per iteration (ms): 4247.9 | learning rate: 2.999E-04 | global batch size:     8 | loss scale: 1.0 | grad "
-            "norm: nan | actual seqlen:  2048 | number of skipped iterations:   0 | number of nan iterations:   0 | "
-            "samples per second: 1.883 | TFLOPs: 78.36 |",
+            "time per iteration (ms): 4247.9 | learning rate: 2.999E-04 | global batch size:     8 | loss scale: 1.0 | "
+            "grad norm: nan | actual seqlen:  2048 | number of skipped iterations:   0 | number of nan iterations:   0 "
+            "| samples per second: 1.883 | TFLOPs: 78.36 |",
             {"iteration": 5426, "loss": None, "samples_per_s": 1.883, "tflops": 78.36},
         ),
     ],
