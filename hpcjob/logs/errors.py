@@ -10,6 +10,7 @@ import msgspec
 from hpcjob.logs.events import Event, ProcessEnd, Traceback, origin
 from hpcjob.logs.lines import Line
 from hpcjob.logs.rulebook import Rulebook, load_errors
+from hpcjob.logs.scan import Interest, Shapes
 
 _TRACEBACK = "Traceback (most recent call last):"
 _CHAINED = ("During handling of the above exception", "was the direct cause of the following exception")
@@ -80,6 +81,10 @@ class ErrorReader:
         if self._traces or self._tables:
             return True
         return any(needle in data for needle in _NEEDLES) or self._book.may_match(data)
+
+    def shapes(self) -> Shapes:
+        """Return the shapes of lines that can be an error, for reading whole logs fast."""
+        return Shapes([(Interest.ALL, self._book.literals), (Interest.ALL, _NEEDLES)])
 
     @property
     def unfinished(self) -> bool:

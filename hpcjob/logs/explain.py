@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from hpcjob.logs.compressed import Stream, open_log
+from hpcjob.logs.compressed import Stream
 from hpcjob.logs.evidence import Evidence
-from hpcjob.logs.glue import unglue
-from hpcjob.logs.lines import LineParser
+from hpcjob.logs.lines import Line
+from hpcjob.logs.reading import Reader
 from hpcjob.logs.rulebook import Rulebook, load_errors
-from hpcjob.logs.scan import Shapes, scan
 from hpcjob.logs.sources import Source
 from hpcjob.logs.verdict import Quote, Verdict, describe_ranks
 
@@ -32,33 +29,25 @@ def gather(sources: Iterable[Source], *, book: Rulebook | None = None, hosts: It
         InputError: a file cannot be read.
     """
     evidence = Evidence(book or load_errors())
-    shapes = evidence.shapes()
-    known = set(hosts)
+    reader = Reader(evidence.shapes(), hosts=hosts, pending=evidence.pending, census=evidence.census)
     for source in sources:
         if source.rank is not None and source.path.stat().st_size:
             evidence.seen.setdefault(source.rank, None)
-        with contextlib.closing(open_log(source.path)) as stream:
-            host = _host_in_name(source.path.name, known)
-            _read(stream, LineParser(str(source.path), rank=source.rank, host=host, hosts=known), evidence, shapes)
+        _take(reader.file(source), evidence)
     return evidence
-
-
-def _host_in_name(name: str, known: set[str]) -> str | None:
-    """Return the host that a file is named after, such as dmesg.node07.log, if it is one of the job's."""
-    return next((part for part in re.split(r"[._]|-(?=\D)", name) if part in known), None)
 
 
 def gather_stream(stream: Stream, name: str, *, book: Rulebook | None = None) -> Evidence:
     """Do the same for one stream, such as standard input."""
     evidence = Evidence(book or load_errors())
-    _read(stream, LineParser(name), evidence, evidence.shapes())
+    reader = Reader(evidence.shapes(), pending=evidence.pending, census=evidence.census)
+    _take(reader.stream(stream, name), evidence)
     return evidence
 
 
-def _read(stream: Stream, parser: LineParser, evidence: Evidence, shapes: Shapes) -> None:
-    for number, offset, data in scan(stream, shapes, pending=evidence.pending, census=evidence.census):
-        for at, piece in unglue(data):
-            evidence.read(parser.parse(offset + at, piece, number))
+def _take(lines: Iterable[Line], evidence: Evidence) -> None:
+    for line in lines:
+        evidence.read(line)
     evidence.end_of_file()
 
 

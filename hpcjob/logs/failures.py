@@ -11,6 +11,7 @@ from hpcjob.logs.events import Event, Finding, ProcessEnd, Traceback
 from hpcjob.logs.fold import Fold, Group, without_numbers
 from hpcjob.logs.lines import Gate, Line
 from hpcjob.logs.report import Row
+from hpcjob.logs.scan import Shapes
 
 _ORDER = {"cause": 0, "symptom": 1, "warning": 2, "follower": 3, "info": 4}
 # Ended by the agent or the watchdog after another process had failed.
@@ -29,6 +30,14 @@ class FailureReport:
         self._fold: Fold[Event] = Fold()
         self._first_to_fail: int | None = None
         self.gate: Gate = self._reader.gate
+
+    def shapes(self) -> Shapes:
+        """Return the shapes of lines that can be an error, for reading whole logs fast."""
+        return self._reader.shapes()
+
+    def pending(self) -> bool:
+        """Whether the next line belongs to an error that began."""
+        return self._reader.unfinished
 
     def read(self, line: Line) -> list[Event]:
         """Take a line in and return the errors that it completes."""
