@@ -6,7 +6,7 @@
 #$ -l h_rt=01:00:00
 #$ -j y
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 d3f3de9965a1
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 8372c3c4cd0e
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -139,6 +139,7 @@ echo "hpcjob: nodes $hosts"
 ((${#seen[@]} == 2)) || fail "nodes: asked were 2, given are ${#seen[@]} ($hosts)"
 # Its full path tells the other nodes where Open MPI is.
 mpirun=$(command -v mpirun) || fail 'launcher: there is no mpirun on PATH'
+[[ $mpirun != /bin/* ]] || mpirun=/usr$mpirun # a link; Open MPI would take / for its prefix, and refuse it
 if [[ $(id -u) == 0 ]]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 
 check_gpus() { # on every node, before its ranks start

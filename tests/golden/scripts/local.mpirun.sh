@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 412f6dcdd0e4
+# template local.sh.j2 over base.sh.j2 and parts, sha256 eda41cddfbf5
 # submit: bash FILE
 
 set -euo pipefail
@@ -101,6 +101,7 @@ echo "hpcjob: nodes $hosts"
 ((${#seen[@]} == 1)) || fail "nodes: asked were 1, given are ${#seen[@]} ($hosts)"
 # Its full path tells the other nodes where Open MPI is.
 mpirun=$(command -v mpirun) || fail 'launcher: there is no mpirun on PATH'
+[[ $mpirun != /bin/* ]] || mpirun=/usr$mpirun # a link; Open MPI would take / for its prefix, and refuse it
 if [[ $(id -u) == 0 ]]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 
 check_gpus() { :; }

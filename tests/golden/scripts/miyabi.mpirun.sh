@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # Miyabi-G, JCAHPC: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 3e684b1a4206
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 1bc1035e241d
 # submit: qsub FILE
 
 set -euo pipefail
@@ -135,6 +135,7 @@ echo "hpcjob: nodes $hosts"
 ((${#seen[@]} == 2)) || fail "nodes: asked were 2, given are ${#seen[@]} ($hosts)"
 # Its full path tells the other nodes where Open MPI is.
 mpirun=$(command -v mpirun) || fail 'launcher: there is no mpirun on PATH'
+[[ $mpirun != /bin/* ]] || mpirun=/usr$mpirun # a link; Open MPI would take / for its prefix, and refuse it
 if [[ $(id -u) == 0 ]]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 
 check_gpus() { # on every node, before its ranks start

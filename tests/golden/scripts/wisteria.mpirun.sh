@@ -9,7 +9,7 @@
 #PJM -o %n.%j.out
 #PJM --norestart
 # Wisteria/BDEC-01 Aquarius, the University of Tokyo: made by hpcjob 0.1.0
-# template pjm.sh.j2 over base.sh.j2 and parts, sha256 494a9a184e4f
+# template pjm.sh.j2 over base.sh.j2 and parts, sha256 65ab79fc6f59
 # submit: pjsub FILE
 
 set -euo pipefail
@@ -136,6 +136,7 @@ echo "hpcjob: nodes $hosts"
 ((${#seen[@]} == 2)) || fail "nodes: asked were 2, given are ${#seen[@]} ($hosts)"
 # Its full path tells the other nodes where Open MPI is.
 mpirun=$(command -v mpirun) || fail 'launcher: there is no mpirun on PATH'
+[[ $mpirun != /bin/* ]] || mpirun=/usr$mpirun # a link; Open MPI would take / for its prefix, and refuse it
 if [[ $(id -u) == 0 ]]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 
 check_gpus() { # on every node, before its ranks start
