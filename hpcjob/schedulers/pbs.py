@@ -134,11 +134,11 @@ class PbsScheduler(CommandScheduler):
             return super().lookup(submission)
         if selected.code != 0:
             raise SchedulerError(f"qselect: {selected.said}")
-        ids = _ID.findall(selected.stdout)
-        if not ids:
-            if selected.stdout.strip():
-                raise SchedulerError(f"qselect: not a list of ids: {selected.stdout[:80]!r}")
-            return None
+        lines, problem = whole_lines(selected.stdout)
+        ids = [line for line in lines if _ID.fullmatch(line)]
+        if problem or len(ids) != len(lines) or not ids:
+            # No ids may mean that there are no jobs, and as well that it did not answer.
+            raise SchedulerError(f"qselect: {problem or f'not a list of ids: {selected.stdout[:80]!r}'}")
         return self._found(["qstat", "-x", "-f", *ids], submission)
 
     def lookup_command(self, submission: Submission) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 REPLIES = Path(__file__).with_name("replies")
 ENTRY = Path(__file__).with_name("__main__.py")
 KILL_DELAY_S = 2.0
-_POLL_S = 0.05
+_POLL_S = 0.1
 
 Job = dict[str, Any]
 

@@ -1,0 +1,82 @@
+"""Three of ten commands of PBS and PJM fail, hang, answer with garbage, nothing or half: nothing false is concluded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from hpcjob.schedulers.command_scheduler import CommandScheduler
+from hpcjob.states import State
+from hpcjob.tracking.records import Record
+from hpcjob.tracking.status import Status
+from tests.emulators import Emulator, faults
+from tests.emulators.emulator import COMMANDS
+from tests.hpcjob.jobs import plan_for, with_path
+from tests.hpcjob.tracking.faulty import check_submissions, expected, let_end, poll, submit_many
+
+DIRECTIVES = {
+    "pbs": "#PBS -N x -j oe -k oed -o JOBDIR/sched.out",
+    "pjm": "#PJM -N x -j\n#PJM -L rscgrp=small\n#PJM -o JOBDIR/%j_sched.out",
+}
+SIZES = [
+    pytest.param(20, 100, id="20 submissions"),
+    pytest.param(200, 1000, id="200 submissions", marks=[pytest.mark.full, pytest.mark.timeout(3600)]),
+]
+System = Literal["pbs", "pjm"]
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits that a test can wait for; an emulated command takes a tenth of a second."""
+    monkeypatch.setattr(CommandScheduler, "query_timeout_s", 1.0)
+    monkeypatch.setattr(CommandScheduler, "submit_timeout_s", 1.0)
+
+
+@pytest.fixture(params=["pbs", "pjm"])
+def emulator(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
+    """An emulated system, its commands behind ones that fail."""
+    system: System = request.param
+    emulator = Emulator(tmp_path / "cluster", system)
+    monkeypatch.setenv("PATH", with_path(emulator.bin))
+    faulty = faults.put_faults(tmp_path / "faults", COMMANDS[system], seed=7)
+    monkeypatch.setenv("PATH", with_path(faulty))
+    yield emulator
+    emulator.end()
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("submissions", "polls"), SIZES)
+def test_nothing_false_is_concluded(emulator: Emulator, tmp_path: Path, submissions: int, polls: int) -> None:
+    """No job twice, none lost, no end that has not come or is another; without the faults, every end is told."""
+    system = emulator.machine.folder.name
+    folder = tmp_path / "faults"
+    faults.start(folder)
+    plan = plan_for(system)
+    came = submit_many(plan, submissions, DIRECTIVES[system], sleep=lambda _: None)
+    numbers = emulator.jobs
+    suffix = ".pbs1" if system == "pbs" else ""
+    scripts = {f"{number}{suffix}": (emulator.machine.folder / number / "script").read_text() for number in numbers}
+    check_submissions(came, scripts)
+    assert len(came.accepted) > submissions / 2
+
+    waiting = list(came.accepted)
+    for number in range(polls):
+        # One after the other ends, the last a while before the last poll.
+        if waiting and number >= polls * 0.8 * (1 - len(waiting) / len(came.accepted)) and let_end(waiting[0].jobdir):
+            del waiting[0]
+        poll(came, lambda record: emulator.jobs[record.id.partition(".")[0]]["state"] == "ended")
+    faults.stop(folder)
+    deadline = time.monotonic() + 60
+    last: dict[Record, Status] = {}
+    while not last or not all(status.state.ended for status in last.values()):
+        assert time.monotonic() < deadline, [one for one in last.items() if not one[1].state.ended]
+        waiting = [record for record in waiting if not let_end(record.jobdir)]
+        last = poll(came, lambda _: True)
+    told = {record: (status.state, status.exit_code) for record, status in last.items()}
+    assert told == {record: expected(code) for record, code in came.accepted.items()}
+    assert State.COMPLETED in {state for state, _ in told.values()}
+    assert all((record.jobdir / "ran").read_text() == "\n" for record in came.accepted), "run once each"
