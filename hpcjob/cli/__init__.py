@@ -17,6 +17,8 @@ _COMMANDS = {
     "explain": ("hpcjob.cli.explain:explain", "Say why a job ended: one cause, one fix."),
     "wait": ("hpcjob.cli.wait:wait", "Wait for jobs to end; the exit code is the job's."),
     "cancel": ("hpcjob.cli.cancel:cancel", "Cancel jobs."),
+    "hold": ("hpcjob.cli.hold:hold", "Keep waiting jobs from starting."),
+    "release": ("hpcjob.cli.hold:release", "Let held jobs start again."),
     "attach": ("hpcjob.cli.attach:attach", "Track a job that was submitted by hand."),
     "profile": ("hpcjob.cli.profile:profile", "List and show cluster profiles."),
     "schema": ("hpcjob.cli.schema:schema", "Print the JSON Schema of job files or profiles."),

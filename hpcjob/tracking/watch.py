@@ -122,6 +122,22 @@ def cancel(record: Record, index: Index) -> str:
     return told if now.state.ended else f"{told}; {now.state} now"
 
 
+def hold(record: Record, index: Index, *, release: bool = False) -> str:
+    """Hold a job that waits, or release it; return its state then, in a few words.
+
+    Raises:
+        SchedulerError: the scheduler cannot, refused or did not answer.
+    """
+    status = _seen_to_end(record, index)
+    if status is not None:
+        return f"has ended ({status.state})"
+    job = track([record])[0]
+    scheduler = job.watcher.scheduler
+    (scheduler.release if release else scheduler.hold)([job.ref])
+    now = _noted(record, job.status("force"), index)
+    return str(now.state) + (f" ({now.reason})" if now.reason else "")
+
+
 def _seen_to_end(record: Record, index: Index) -> Status | None:
     seen = index.last_change(record)
     if seen is None or not seen.is_final:

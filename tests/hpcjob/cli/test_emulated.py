@@ -130,6 +130,21 @@ def test_cancelled_while_it_waits(site: MakeSite, system: System, profile: str, 
 
 
 @pytest.mark.parametrize("system", BOTH)
+def test_hold_and_release(site: MakeSite, system: System) -> None:
+    """A held job does not start though there is room; a job that has ended cannot be held."""
+    place = site(system, full=True)
+    place.submit("exit 0")
+    code, out, _ = place.hpcjob("hold", "latest")
+    assert (code, "PENDING (held)" in out) == (0, True)
+    place.emulator.set(full=False)
+    assert place.status()["state"] == "PENDING"
+    assert place.hpcjob("release", "latest")[0] == 0
+    assert place.hpcjob("wait", "latest")[0] == 0
+    assert "has ended (COMPLETED)" in place.hpcjob("hold", "latest")[1]
+    assert {job["state"] for job in place.emulator.jobs.values()} == {"ended"}
+
+
+@pytest.mark.parametrize("system", BOTH)
 def test_over_the_walltime(site: MakeSite, system: System) -> None:
     """Ended at its walltime, a job is a TIMEOUT, though its script has left a code."""
     place = site(system)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,3 +111,28 @@ def poll(came: Submissions, is_over: Callable[[Record], bool]) -> dict[Record, A
             assert (status.state, status.exit_code) == expected(came.accepted[record]), status
             assert is_over(record) or read_exit_record(record.jobdir, record.id) is not None, status
     return statuses
+
+
+def poll_while_they_end(came: Submissions, polls: int, is_over: Callable[[Record], bool]) -> None:
+    """Poll while the jobs end one after the other, the last a while before the last poll."""
+    waiting = list(came.accepted)
+    for number in range(polls):
+        due = number >= polls * 0.8 * (1 - len(waiting) / len(came.accepted))
+        if waiting and due and let_end(waiting[0].jobdir):
+            del waiting[0]
+        poll(came, is_over)
+
+
+def end_all(came: Submissions, limit_s: float) -> None:
+    """Without failures now: every job ends, is told to have ended as it did, and has run once."""
+    deadline = time.monotonic() + limit_s
+    waiting = list(came.accepted)
+    while alive := [
+        (record, status) for record, status in poll(came, lambda _: True).items() if not status.state.ended
+    ]:
+        assert time.monotonic() < deadline, alive
+        waiting = [record for record in waiting if not let_end(record.jobdir)]
+        time.sleep(0.2)
+    told = {record: (status.state, status.exit_code) for record, status in poll(came, lambda _: True).items()}
+    assert told == {record: expected(code) for record, code in came.accepted.items()}
+    assert all((record.jobdir / "ran").read_text() == "\n" for record in came.accepted), "run once each"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -10,13 +9,10 @@ from typing import Literal
 import pytest
 
 from hpcjob.schedulers.command_scheduler import CommandScheduler
-from hpcjob.states import State
-from hpcjob.tracking.records import Record
-from hpcjob.tracking.status import Status
 from tests.emulators import Emulator, faults
 from tests.emulators.emulator import COMMANDS
 from tests.hpcjob.jobs import plan_for, with_path
-from tests.hpcjob.tracking.faulty import check_submissions, expected, let_end, poll, submit_many
+from tests.hpcjob.tracking.faulty import check_submissions, end_all, poll_while_they_end, submit_many
 
 DIRECTIVES = {
     "pbs": "#PBS -N x -j oe -k oed -o JOBDIR/sched.out",
@@ -63,20 +59,6 @@ def test_nothing_false_is_concluded(emulator: Emulator, tmp_path: Path, submissi
     check_submissions(came, scripts)
     assert len(came.accepted) > submissions / 2
 
-    waiting = list(came.accepted)
-    for number in range(polls):
-        # One after the other ends, the last a while before the last poll.
-        if waiting and number >= polls * 0.8 * (1 - len(waiting) / len(came.accepted)) and let_end(waiting[0].jobdir):
-            del waiting[0]
-        poll(came, lambda record: emulator.jobs[record.id.partition(".")[0]]["state"] == "ended")
+    poll_while_they_end(came, polls, lambda record: emulator.jobs[record.id.partition(".")[0]]["state"] == "ended")
     faults.stop(folder)
-    deadline = time.monotonic() + 60
-    last: dict[Record, Status] = {}
-    while not last or not all(status.state.ended for status in last.values()):
-        assert time.monotonic() < deadline, [one for one in last.items() if not one[1].state.ended]
-        waiting = [record for record in waiting if not let_end(record.jobdir)]
-        last = poll(came, lambda _: True)
-    told = {record: (status.state, status.exit_code) for record, status in last.items()}
-    assert told == {record: expected(code) for record, code in came.accepted.items()}
-    assert State.COMPLETED in {state for state, _ in told.values()}
-    assert all((record.jobdir / "ran").read_text() == "\n" for record in came.accepted), "run once each"
+    end_all(came, 60)

@@ -1,0 +1,47 @@
+"""``hpcjob hold`` and ``hpcjob release``: keep waiting jobs from starting, and let them start again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from hpcjob.cli.jobs import complete_recorded
+
+
+@click.command()
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=complete_recorded)
+def hold(jobs: tuple[str, ...]) -> int:
+    """Keep jobs that wait from starting, until they are released.
+
+    A job that runs goes on. A local job cannot be held.
+
+    \b
+    Examples:
+      hpcjob hold latest
+      hpcjob release latest
+    """
+    return _act("hold", jobs)
+
+
+@click.command()
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=complete_recorded)
+def release(jobs: tuple[str, ...]) -> int:
+    """Let held jobs start again.
+
+    \b
+    Examples:
+      hpcjob release latest
+    """
+    return _act("release", jobs)
+
+
+def _act(order: str, names: Sequence[str]) -> int:
+    from hpcjob.cli.jobs import chosen, load_index, printable
+    from hpcjob.tracking.watch import hold as hold_job
+
+    index = load_index()
+    for record in chosen(names, index):
+        told = hold_job(record, index, release=order == "release")
+        print(f"{record.id}  {printable(record.name)}  {told}", flush=True)
+    return 0
