@@ -12,10 +12,9 @@ if TYPE_CHECKING:
     from hpcjob.logs.output import Output
     from hpcjob.logs.sources import Source
     from hpcjob.logs.target import Target
-    from hpcjob.logs.views import View
+    from hpcjob.logs.views import View, Whole
 
 ALL = -1
-NO_ERROR = "no error found"
 
 
 def _count(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
@@ -99,28 +98,24 @@ def _show_files(
         click.echo(f"hpcjob tail: no log{of_rank} yet in {where}" + ("; waiting" if follow else ""), err=True)
         if not follow:
             return
-    if name == "errors" and rank is None and not follow:
-        _show_errors([source for source in sources if source.path.exists()], output, target.hosts())
-        return
     view = _view(
         name, target, output, rank, count, several=len(sources) > 1 or (target.directory is not None and rank is None)
     )
+    if view.whole is not None and not follow and _limit(count, view) is None:
+        _show_whole([source for source in sources if source.path.exists()], view, view.whole, output, target.hosts())
+        return
     follower = Follower(provider, gate=view.gate, hosts=target.hosts())
     show_files(follower, view, output, count=_limit(count, view), ended=target.ended if follow else None)
     _say_if_unseen(view, rank)
 
 
-def _show_errors(sources: list[Source], output: Output, hosts: list[str]) -> None:
-    """Read all of the files, which by shape is several times faster than line by line."""
-    from hpcjob.logs.failures import FailureReport
+def _show_whole(sources: list[Source], view: View[Any], whole: Whole, output: Output, hosts: list[str]) -> None:
+    """Read all of the files, which by shape is many times faster than line by line."""
     from hpcjob.logs.reading import Reader
     from hpcjob.logs.show import show_stream
-    from hpcjob.logs.views import ReportView
 
-    report = FailureReport()
-    reader = Reader(report.shapes(), hosts=hosts, pending=report.pending)
-    lines = (line for source in sources for line in reader.file(source))
-    show_stream(lines, ReportView(output, report, NO_ERROR), output, count=None, follow=False)
+    reader = Reader(whole.shapes(), hosts=hosts, pending=whole.pending)
+    show_stream((line for source in sources for line in reader.file(source)), view, output, count=None, follow=False)
 
 
 def _show_pipe(
@@ -167,7 +162,7 @@ def _view(
     elif name == "errors":
         from hpcjob.logs.failures import FailureReport
 
-        view = ReportView(output, FailureReport(), NO_ERROR)
+        view = ReportView(output, FailureReport(), "no error found")
     else:
         view = LinesView(output, headings=several)
     return view if rank is None else RankView(view, rank)

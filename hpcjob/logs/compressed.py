@@ -53,8 +53,12 @@ def open_log(path: Path) -> Stream:
         InputError: it cannot be read, or what decompresses it is not installed.
     """
     try:
-        raw = io.BufferedReader(path.open("rb", buffering=0), _BUFFER_BYTES)
+        file = path.open("rb", buffering=0)
+        raw = io.BufferedReader(file, _BUFFER_BYTES)
         kind = _kind(raw.peek(_MAGIC_BYTES))
+        if kind is None and raw.seekable():
+            raw.detach().seek(0)
+            return file
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read: {error.strerror}", hint="Check its permissions, or name another file."

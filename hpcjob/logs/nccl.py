@@ -9,7 +9,10 @@ from hpcjob.logs.fold import Fold, Group, ranges, without_numbers
 from hpcjob.logs.lines import Gate, Line
 from hpcjob.logs.report import Row
 from hpcjob.logs.rulebook import load
+from hpcjob.logs.scan import Interest, Shapes
 
+# Lines of which a process writes many that say the same.
+_ALIKE = (b"] via P2P/", b" via SHM/", b" via NET/", b" via direct shared memory", b"GPU Direct RDMA ")
 _ORDER = ("version", "bootstrap", "network", "environment", "gdr", "nvls", "channels", "path", "end")
 
 
@@ -64,6 +67,20 @@ class NcclReport:
     def communicators(self) -> list[Communicator]:
         """Return all communicators seen, the largest first."""
         return sorted(self._communicators.values(), key=lambda communicator: -communicator.size)
+
+    def shapes(self) -> Shapes:
+        """Return the shapes of lines that say something, for reading whole logs fast."""
+        return Shapes(
+            [
+                (Interest.ALL, load("nccl_errors", "catchall").literals),
+                (Interest.PROCESS, _ALIKE),
+                (Interest.ALL, load("nccl").literals),
+            ]
+        )
+
+    def pending(self) -> bool:
+        """Nothing ever goes over several lines."""
+        return False
 
     def finish(self) -> list[Finding]:
         """Nothing is ever left unfinished."""

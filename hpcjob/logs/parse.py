@@ -22,22 +22,18 @@ from hpcjob.logs import trainers
 from hpcjob.logs.events import Checkpoint, Event, Iteration, Validation, origin
 from hpcjob.logs.lines import Line
 
+TABLE_NEEDLES = (b"iteration", b"steps: ", b"validation ", b"heckpoint", b"successfully loaded", b"loss", b"Loss")
+"""Texts of the lines that are rows of the iteration table."""
+NEEDLES = (b"time (ms)", b".....: (", b"memory (MB)", b"Max_MA ", b"MemAllocated=", b"OVERFLOW!", b"lr=[")
+"""Texts of the lines that are events of training and no part of the iteration table."""
+
 
 def gate(data: bytes) -> bool:
     """Whether a line can be an event of training; see `hpcjob.logs.lines.Gate`."""
-    return (
-        b"iteration" in data
-        or b"steps: " in data
-        or b"validation " in data
-        or b"heckpoint" in data
-        or b"successfully loaded" in data
-        or b"loss" in data
-        or b"Loss" in data
-    )
-
-
-NEEDLES = (b"time (ms)", b".....: (", b"memory (MB)", b"Max_MA ", b"MemAllocated=", b"OVERFLOW!", b"lr=[")
-"""Texts of the lines that are events of training and no part of the iteration table."""
+    for needle in TABLE_NEEDLES:  # noqa: SIM110 - twice as fast as any() with a generator
+        if needle in data:
+            return True
+    return False
 
 
 def parse(line: Line) -> list[Event]:

@@ -10,6 +10,7 @@ nothing that holds a needle is missed.
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Callable, Iterable, Iterator
 
 from hpcjob.logs.compressed import Stream
@@ -20,6 +21,8 @@ BLOCK_BYTES = 256 * 1024
 _KNOWN_AT_MOST = 50_000
 _SHAPE_KEPT_BYTES = 2048
 _SOME = 64
+_RANK_PREFIXES = (shape(b"[rank3]:"), shape(b"]<std"))
+_NCCL = b" NCCL "
 _ALL_AT_MOST = 200_000
 
 
@@ -31,7 +34,9 @@ class Interest(enum.IntEnum):
     """The last one of each block: progress."""
     SOME = 2
     """The first of each file: what comes by the thousand and says the same."""
-    ALL = 3
+    PROCESS = 3
+    """The first of each process, by NCCL's prefix."""
+    ALL = 4
     """Each, up to a bound that keeps a flood from taking hours."""
 
 
@@ -39,14 +44,16 @@ class Shapes:
     """Shapes seen so far, and the interest in each.
 
     Args:
-        needles: texts by the interest in lines that hold them; the greatest interest wins.
+        needles: texts, with the interest in lines that hold them; the first that is found decides.
+        bounded: read only so many lines of a shape and file that a flood does not take hours.
     """
 
-    def __init__(self, needles: Iterable[tuple[Interest, Iterable[bytes]]]) -> None:
-        self._needles = sorted(
-            {(interest, shape(text)) for interest, texts in needles for text in texts}, key=lambda item: -item[0]
-        )
+    def __init__(self, needles: Iterable[tuple[Interest, Iterable[bytes]]], *, bounded: bool = True) -> None:
+        self._needles = [(interest, shape(text)) for interest, texts in needles for text in texts]
         self._known: dict[bytes, Interest] = {}
+        self.ranked: set[bytes] = set()
+        """Shapes of lines whose prefix names a rank."""
+        self.at_most = {Interest.SOME: _SOME, Interest.ALL: _ALL_AT_MOST if bounded else sys.maxsize}
 
     def interest(self, key: bytes) -> Interest:
         """Return the interest in lines of the shape ``key``."""
@@ -56,7 +63,10 @@ class Shapes:
             if len(key) <= _SHAPE_KEPT_BYTES:
                 if len(self._known) >= _KNOWN_AT_MOST:
                     self._known.clear()
+                    self.ranked.clear()
                 self._known[key] = known
+                if key.startswith(b":") or any(prefix in key for prefix in _RANK_PREFIXES):
+                    self.ranked.add(key)
         return known
 
 
@@ -71,16 +81,14 @@ def scan(
 
     Args:
         pending: whether the line after the one just given is wanted whatever it is, as within a traceback.
-        census: is shown all bytes, in blocks of whole lines.
+        census: is shown the blocks in which prefixes of lines name ranks.
     """
     cutter = _Cutter()
-    reader = _Reader(shapes, pending)
+    reader = _Reader(shapes, pending, census)
     while chunk := stream.read(BLOCK_BYTES):
         for offset, block in cutter.feed(chunk):
-            census(block)
             yield from reader.read(offset, block)
     for offset, block in cutter.finish():
-        census(block)
         yield from reader.read(offset, block)
     yield from reader.finish()
 
@@ -106,7 +114,7 @@ class _Cutter:
             self._keep(chunk[:first])
             found.append(self._take(self._carry))
         if start <= end:
-            found.append(self._take(self._carry + chunk[start:end]))
+            found.append(self._take(b"".join((self._carry, memoryview(chunk)[start:end]))))
         self._keep(chunk[end + 1 :])
         return found
 
@@ -138,9 +146,11 @@ class _Block:
 class _Reader:
     """Pick the lines of interest out of blocks that come in their order."""
 
-    def __init__(self, shapes: Shapes, pending: Callable[[], bool]) -> None:
+    def __init__(self, shapes: Shapes, pending: Callable[[], bool], census: Callable[[bytes], None]) -> None:
         self._shapes = shapes
         self._pending = pending
+        self._census = census
+        self._processes: set[tuple[bytes, bytes]] = set()
         self._counts: dict[bytes, int] = {}
         self._number = 1
         self._progress: tuple[_Block, list[bytes]] | None = None  # the latest, looked at only when it matters
@@ -148,15 +158,19 @@ class _Reader:
     def read(self, offset: int, data: bytes) -> Iterator[tuple[int, int, bytes]]:
         block = _Block(self._number, offset, data)
         self._number += len(block.keys)
-        interest = self._shapes.interest
+        interest, at_most, ranked = self._shapes.interest, self._shapes.at_most, self._shapes.ranked
         each: set[bytes] = set()
         progress: list[bytes] = []
+        counted = False
         for key in set(block.keys):
             wanted = interest(key)
             if wanted is Interest.LAST:
                 progress.append(key)
-            elif wanted and self._counts.get(key, 0) < (_SOME if wanted is Interest.SOME else _ALL_AT_MOST):
+            elif wanted and self._counts.get(key, 0) < at_most.get(wanted, sys.maxsize):
                 each.add(key)
+            if not counted and key in ranked:
+                counted = True
+                self._census(data)
         if each or self._pending():
             yield from self.finish()
             yield from self._pick(block, each, progress)
@@ -171,7 +185,7 @@ class _Reader:
 
     def _pick(self, block: _Block, each: set[bytes], progress: list[bytes]) -> Iterator[tuple[int, int, bytes]]:
         lines = block.data.split(b"\n")
-        picks = iter(self._places(block.keys, each, progress))
+        picks = iter(self._places(block.keys, lines, each, progress))
         next_pick = next(picks, None)
         at, done = 0, 0
         position = block.offset
@@ -191,15 +205,24 @@ class _Reader:
             for part in _parts(lines[place], self._shapes):
                 yield block.number + place, position, part
 
-    def _places(self, keys: list[bytes], each: set[bytes], progress: list[bytes]) -> list[int]:
+    def _places(self, keys: list[bytes], lines: list[bytes], each: set[bytes], progress: list[bytes]) -> list[int]:
         """Return the indices of the lines that are wanted, in their order."""
         last = set(progress)
         places = set({key: index for index, key in enumerate(keys) if key in last}.values()) if last else set()
+        by_process = {key for key in each if self._shapes.interest(key) is Interest.PROCESS}
         for index, key in enumerate(keys) if each else ():
-            if key in each:
-                count = self._counts[key] = self._counts.get(key, 0) + 1
-                if count <= _SOME or self._shapes.interest(key) is Interest.ALL:
+            if key not in each:
+                continue
+            if key in by_process:
+                line = lines[index]
+                who = key, line[: line.find(_NCCL)]
+                if who not in self._processes:
+                    self._processes.add(who)
                     places.add(index)
+                continue
+            count = self._counts[key] = self._counts.get(key, 0) + 1
+            if count <= self._shapes.at_most[self._shapes.interest(key)]:
+                places.add(index)
         return sorted(places)
 
 

@@ -15,6 +15,7 @@ from hpcjob.logs.lines import Gate, Line
 from hpcjob.logs.metrics import Metrics, sequence_length
 from hpcjob.logs.output import Output
 from hpcjob.logs.report import Row, Shown
+from hpcjob.logs.scan import Interest, Shapes
 from hpcjob.logs.table import TABLE, IterationTable
 
 T = TypeVar("T")
@@ -24,6 +25,8 @@ class View(Protocol[T]):
     """See the module."""
 
     gate: Gate | None
+    whole: Whole | None
+    """What reads whole logs faster than line by line; None where every line is shown."""
     default_count: int | None
     """Items of each file that are shown without ``-n``; None is all."""
 
@@ -41,6 +44,7 @@ class LinesView:
     """The lines as they are; a heading where the file changes, as ``tail`` of several files has it."""
 
     gate: Gate | None = None
+    whole: Whole | None = None
     default_count: int | None = 10
 
     def __init__(self, output: Output, *, headings: bool) -> None:
@@ -81,6 +85,16 @@ class LossView:
         self._held: Iteration | None = None
         self._rows_since_header: int | None = None
         self.gate: Gate | None = _events_gate if output.json else _loss_gate
+        self.whole: Whole | None = self
+
+    def shapes(self) -> Shapes:
+        """Return the shapes of lines of interest."""
+        needles = (*parse.TABLE_NEEDLES, b"seq_length .", *(parse.NEEDLES if self._output.json else ()))
+        return Shapes([(Interest.ALL, needles)], bounded=False)
+
+    def pending(self) -> bool:
+        """No event goes over several lines."""
+        return False
 
     def pick(self, line: Line) -> Iterable[Event]:
         if self._metrics.sequence_length is None and "seq_length ." in line.text:
@@ -145,7 +159,17 @@ def _style(event: Event) -> str:
     return ""
 
 
-class Report(Protocol):
+class Whole(Protocol):
+    """What can read whole logs by shape, see `hpcjob.logs.scan`."""
+
+    def shapes(self) -> Shapes:
+        """Return the shapes of lines of interest."""
+
+    def pending(self) -> bool:
+        """Whether the next line belongs to one that began."""
+
+
+class Report(Whole, Protocol):
     """What gathers lines into rows: `hpcjob.logs.nccl.NcclReport`, `hpcjob.logs.failures.FailureReport`."""
 
     gate: Gate
@@ -172,6 +196,7 @@ class ReportView:
         self._nothing = nothing
         self._any = False
         self.gate: Gate | None = report.gate
+        self.whole: Whole | None = report
 
     def pick(self, line: Line) -> Iterable[Line]:
         return (line,)
@@ -214,6 +239,7 @@ class RankView(Generic[T]):
         self._rank = rank
         self.seen = view.gate is not None  # else lines are dropped before they come here
         self.gate = view.gate
+        self.whole: Whole | None = None  # a rank's lines are told apart by their prefixes
         self.default_count = view.default_count
 
     def pick(self, line: Line) -> Iterable[T]:

@@ -20,6 +20,8 @@ import pytest
 from hpcjob.cli import main
 from hpcjob.tracking.records import Record, append
 
+from .jobs_grammar import Job
+
 HPCJOB = [sys.executable, "-c", "import sys; from hpcjob.cli import main; sys.exit(main(sys.argv[1:]))"]
 SEQUENCE = "  seq_length ...................... 2048........updated\n"
 
@@ -356,3 +358,20 @@ def test_compressed_logs(capsys: pytest.CaptureFixture[str], folder: Path, suffi
     packed.write_bytes(pack(plain.read_bytes()))
     for options in (["-n", "all"], ["-n", "3"], ["--loss"], ["--errors"]):
         assert run(capsys, packed, *options) == run(capsys, plain, *options)
+
+
+def test_whole_logs_read_by_shape_give_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Reports and the table of a whole log are those of the line-by-line reader, which a pipe uses."""
+    job = Job(16, 150, 3)
+    log = tmp_path / "merged.log"
+    ranks = [job.lines(rank) for rank in range(16)]
+    longest = max(map(len, ranks))
+    lines = [texts[number] for number in range(longest) for texts in ranks if number < len(texts)]
+    log.write_text("".join(f"{text}\n" for text in lines))
+    for options in (["--nccl"], ["--errors"], ["--loss", "-n", "all"], ["--loss", "-n", "all", "--json"]):
+        whole = run(capsys, log, *options)
+        with log.open("rb") as file:
+            done = subprocess.run([*HPCJOB, "tail", "-", *options], stdin=file, stdout=subprocess.PIPE, check=True)
+        piped = done.stdout.decode().replace('"stdin"', f'"{log}"').replace("stdin, byte", "merged.log, byte")
+        assert len(whole) > 3
+        assert [re.sub(r'"line":\d+,', "", row) for row in whole] == piped.splitlines()
