@@ -57,6 +57,12 @@ class IndexedDataset:
                 hint="They do not belong together or one is cut off: copy both again, write the dataset anew, or keep "
                 f"what is whole with `neoxlite data repair {self.prefix} --output PREFIX`.",
             )
+        if self.num_tokens * self.dtype.itemsize != found:
+            raise DataError(
+                f"{idx_path(self.prefix)}: the sizes add up to {self.num_tokens} tokens, but {tokens_path.name} holds "
+                f"{found // self.dtype.itemsize}",
+                hint=f"The index is damaged: copy it again, or `neoxlite data repair {self.prefix} --output PREFIX`.",
+            )
         self._tokens: npt.NDArray[Any] = (
             np.memmap(tokens_path, self.dtype, mode="r") if found else np.empty(0, self.dtype)
         )

@@ -32,6 +32,7 @@ CANARY: Final = (
     " ",
 )
 
+_ADDED_TOKENS: Final = 64  # of a tokenizer, to be tried
 _MEMORY_BYTES: Final = 1 << 29  # that the words remembered may take
 
 
@@ -88,7 +89,7 @@ class GigatokenEncoder:
 
     Raises:
         ImportError: the library is not installed.
-        ValueError: it cannot do what this tokenizer does.
+        RuntimeError: it cannot do what this tokenizer does.
     """
 
     name = "gigatoken"
@@ -144,12 +145,18 @@ def choose_encoder(tokenizer: Tokenizer, samples: Sequence[str] = ()) -> Choice:
         fast = GigatokenEncoder(backend, parallel=os.environ.get("RAYON_NUM_THREADS") != "1")
     except ImportError as error:
         return Choice(plain, f"gigatoken, which is many times faster, cannot be imported ({error})")
-    except ValueError as error:
-        return Choice(plain, f"gigatoken cannot be used with this tokenizer ({error})")
-    differs = first_difference(fast, plain, [*CANARY, *samples])
+    except (RuntimeError, ValueError) as error:
+        return Choice(plain, f"gigatoken cannot be used with this tokenizer ({str(error).splitlines()[0]})")
+    differs = first_difference(fast, plain, [*CANARY, *_around_added(backend), *samples])
     if differs is not None:
         return Choice(plain, f"gigatoken is not used: its ids differ from the tokenizer's for {differs[:60]!r}")
     return Choice(fast)
+
+
+def _around_added(backend: Any) -> list[str]:
+    """Return texts with the added tokens of a tokenizer, on whose rules (whole words, spaces) libraries differ."""
+    tokens = [added.content for added in list(backend.get_added_tokens_decoder().values())[:_ADDED_TOKENS]]
+    return [f"a{token}b {token} {token}{token}. {token.upper()} x  {token}  \n{token}" for token in tokens]
 
 
 def first_difference(one: Encoder, other: Encoder, texts: Sequence[str]) -> str | None:
