@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neoxlite.model.naming import is_copy, layer_parameters
 from neoxlite.parallel.slicing import Slicing, slicing_of
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -33,6 +34,9 @@ class Fragment:
 
     slicing: Slicing | None = None
     """How the parameter is sliced over the tensor-parallel ranks, of whose slice these are elements."""
+
+    copied: bool = False
+    """Whether another pipeline stage owns the parameter and this one follows it."""
 
     @property
     def numel(self) -> int:
@@ -57,13 +61,13 @@ class OptimizerState:
     def fragments(self) -> Iterator[Fragment]:
         """Yield this rank's fragments, allocating the moments if no step has been taken yet."""
         self._allocate()
-        for name, parameter in self._engine.module.named_parameters():
-            flat, slicing = parameter.detach().view(-1), slicing_of(parameter)
+        for name, parameter in layer_parameters(self._engine.module):
+            flat, sliced, copied = parameter.detach().view(-1), slicing_of(parameter), is_copy(parameter)
             if self._zero is None:
                 state = self._torch.state[parameter]
-                yield Fragment(name, 0, {kind: state[kind].view(-1) for kind in MOMENTS}, flat, slicing)
+                yield Fragment(name, 0, {kind: state[kind].view(-1) for kind in MOMENTS}, flat, sliced, copied)
                 continue
-            mapping = parameter._hp_mapping
+            mapping = parameter._hp_mapping  # type: ignore[attr-defined] # DeepSpeed's
             if mapping is None:
                 continue
             # Not by DeepSpeed's own links to the moments: it makes them after the first group's step, when the other
@@ -73,7 +77,7 @@ class OptimizerState:
             state = self._torch.state[partition]
             tensors = {kind: state[kind].narrow(0, there.start, there.numel) for kind in MOMENTS}
             tensors[MASTER] = partition.detach().narrow(0, there.start, there.numel)
-            yield Fragment(name, here.start, tensors, flat.narrow(0, here.start, here.numel), slicing)
+            yield Fragment(name, here.start, tensors, flat.narrow(0, here.start, here.numel), sliced, copied)
 
     @property
     def step(self) -> int:

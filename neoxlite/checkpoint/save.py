@@ -24,6 +24,7 @@ from neoxlite.checkpoint.optimizer_state import MASTER, Fragment, OptimizerState
 from neoxlite.checkpoint.pieces import piece_key
 from neoxlite.common.files import write_whole
 from neoxlite.errors import CheckpointError
+from neoxlite.model.naming import is_copy, layer_parameters
 from neoxlite.parallel.slicing import slicing_of
 from neoxlite.parallel.topology import Topology
 
@@ -121,7 +122,9 @@ def _share_name(topology: Topology) -> str:
 
 def _parameters_by_layer(module: torch.nn.Module) -> dict[int, dict[str, Tensor]]:
     layers: dict[int, dict[str, Tensor]] = defaultdict(dict)
-    for name, parameter in module.named_parameters():
+    for name, parameter in layer_parameters(module):
+        if is_copy(parameter):
+            continue
         index, _, local_name = name.partition(".")
         layers[int(index)][local_name] = parameter
     return layers
@@ -143,6 +146,8 @@ def _fragments_by_layer(engine: Any) -> dict[int, list[Fragment]]:
     replicated = engine.zero_stage == 0
     topology = engine.topology
     for fragment in OptimizerState(engine).fragments():
+        if fragment.copied:
+            continue
         if not replicated or fragment.layer % topology.data_size == topology.data_rank:
             layers[fragment.layer].append(fragment)
     return layers

@@ -6,15 +6,12 @@ BF16_Optimizer, which clears the low-precision gradients in a hook on that outpu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import torch
-import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from neoxlite.model.cache import KeyValueCache
 from neoxlite.model.layers import Block, build_layers
 from neoxlite.model.loss import token_loss
+from neoxlite.model.recompute import run_layers
 from neoxlite.model.spec import ModelSpec
 from neoxlite.parallel.topology import Topology
 
@@ -46,7 +43,7 @@ class GPTModel(nn.Module):
             loss_mask: (batch, length) weights of the tokens in the mean; None counts all alike.
         """
         embedding, *middle, head = self.layers
-        logits: Tensor = head(self._run(middle, embedding(tokens)))
+        logits: Tensor = head(run_layers(middle, embedding(tokens), self.spec))
         return logits if labels is None else token_loss(logits, labels, loss_mask, self.topology)
 
     def generate_step(self, tokens: Tensor, cache: KeyValueCache) -> Tensor:
@@ -58,24 +55,3 @@ class GPTModel(nn.Module):
         cache.advance(tokens.shape[1])
         logits: Tensor = head(x[:, -1:])
         return logits[:, 0]
-
-    def _run(self, layers: Sequence[nn.Module], x: Tensor) -> Tensor:
-        """Run ``layers``; with activation checkpointing the blocks in groups whose inside is recomputed backward."""
-        group = self.spec.checkpoint_num_layers
-        recompute = self.spec.checkpoint_activations and torch.is_grad_enabled()
-        index = 0
-        while index < len(layers):
-            if recompute and isinstance(layers[index], Block):
-                run = [layer for layer in layers[index : index + group] if isinstance(layer, Block)]
-                x = torch.utils.checkpoint.checkpoint(_chain, run, x, use_reentrant=False)
-                index += len(run)
-            else:
-                x = layers[index](x)
-                index += 1
-        return x
-
-
-def _chain(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
-    for layer in layers:
-        x = layer(x)
-    return x

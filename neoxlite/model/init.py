@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from neoxlite.errors import ConfigError
+from neoxlite.model.naming import layer_parameters
 from neoxlite.model.spec import ModelSpec
 from neoxlite.parallel.slicing import slicing_of
 from neoxlite.parallel.topology import Topology
@@ -25,7 +26,7 @@ def initialise(model: nn.Module, spec: ModelSpec, seed: int, topology: Topology 
     """Fill the parameters of ``model``, whose names begin with the layer's index, in place."""
     topology = topology if topology is not None else Topology()
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in layer_parameters(model):
             slicing = slicing_of(parameter)
             if slicing is None:
                 parameter.copy_(initial_value(name, tuple(parameter.shape), spec, seed))

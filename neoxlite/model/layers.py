@@ -5,6 +5,8 @@ Activations between entries are one tensor (batch, length, hidden), so that the 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -51,6 +53,10 @@ class VocabularyTable(Table):
         found = F.embedding(local.masked_fill(elsewhere, 0), self.weight).masked_fill(elsewhere.unsqueeze(-1), 0)
         return reduce_from_tensor_parallel(found, self.topology)
 
+    def logits(self, x: Tensor) -> Tensor:
+        """(..., hidden) -> (..., padded vocabulary / tp): the table as the matrix of a tied head."""
+        return F.linear(copy_to_tensor_parallel(x, self.topology), self.weight)
+
 
 class Embedding(nn.Module):
     """Token embedding, learned positions if the model has them, dropout."""
@@ -69,11 +75,6 @@ class Embedding(nn.Module):
         if self.position_embeddings is not None:
             x = x + self.position_embeddings(torch.arange(start, start + tokens.shape[1], device=tokens.device))
         return dropout(x, self.dropout, "embedding") if self.training else x
-
-    def logits(self, x: Tensor) -> Tensor:
-        """(batch, length, hidden) -> (batch, length, padded vocabulary / tp), by the token matrix of a tied head."""
-        table = self.word_embeddings
-        return F.linear(copy_to_tensor_parallel(x, table.topology), table.weight)
 
 
 class Block(nn.Module):
@@ -152,13 +153,41 @@ class TiedHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, length, hidden) -> (batch, length, padded vocabulary / tp)."""
-        return self._embedding[0].logits(x)
+        return self._embedding[0].word_embeddings.logits(x)
+
+
+class TiedOutput(nn.Module):
+    """Logits by a copy of the embedding's matrix, for a stage that does not have the embedding."""
+
+    def __init__(self, spec: ModelSpec, topology: Topology):
+        super().__init__()
+        self.word_embeddings = VocabularyTable((spec.padded_vocab_size, spec.hidden_size), topology)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, length, hidden) -> (batch, length, padded vocabulary / tp)."""
+        return self.word_embeddings.logits(x)
+
+
+def layer_list(spec: ModelSpec, topology: Topology) -> list[tuple[type[nn.Module], tuple[Any, ...]]]:
+    """Return the class and arguments of GPT-NeoX's N + 5 layers at their indices (megatron/model/gpt2_model.py)."""
+    rotary = Rotary(spec.rotary_size, spec.rotary_emb_base) if spec.pos_emb == "rotary" else None
+    blocks = [(Block, (spec, block, topology, rotary)) for block in range(spec.num_layers)]
+    head = TiedOutput if spec.tied_head else Head
+    return [
+        (Embedding, (spec, topology)),
+        (Border, ()),
+        *blocks,
+        (Border, ()),
+        (FinalNorm, (spec,)),
+        (head, (spec, topology)),
+    ]
 
 
 def build_layers(spec: ModelSpec, topology: Topology) -> list[nn.Module]:
-    """Return the list: GPT-NeoX's N + 5 entries at GPT-NeoX's indices (megatron/model/gpt2_model.py)."""
-    rotary = Rotary(spec.rotary_size, spec.rotary_emb_base) if spec.pos_emb == "rotary" else None
-    embedding = Embedding(spec, topology)
-    head = TiedHead(embedding) if spec.tied_head else Head(spec, topology)
-    blocks = [Block(spec, block, topology, rotary) for block in range(spec.num_layers)]
-    return [embedding, Border(), *blocks, Border(), FinalNorm(spec), head]
+    """Return the whole list; a tied head uses the embedding itself."""
+    *specs, last = layer_list(spec, topology)
+    layers = [kind(*args) for kind, args in specs]
+    embedding = layers[0]
+    assert isinstance(embedding, Embedding)
+    head, args = last
+    return [*layers, TiedHead(embedding) if spec.tied_head else head(*args)]

@@ -95,6 +95,9 @@ def join_world(ranks: Ranks, device: torch.device) -> None:
     import deepspeed
 
     os.environ.update(ranks.exported())
+    if device.type == "cuda":
+        # DeepSpeed takes its GPU from here; a launcher that shows each rank its own GPU leaves only number 0.
+        os.environ["LOCAL_RANK"] = str(device.index)
     timeout = datetime.timedelta(seconds=timeout_s())
     _set_default_timeout(timeout)
     if device.type == "cuda":

@@ -33,7 +33,7 @@ class Slicing:
         if len(self.parts) == 1:
             return full.chunk(size, self.dim)[rank]
         return torch.cat(
-            [part.chunk(size, self.dim)[rank] for part in torch.split(full, self.parts, self.dim)], self.dim
+            [part.chunk(size, self.dim)[rank] for part in torch.split(full, list(self.parts), self.dim)], self.dim
         )
 
     def join(self, slices: Sequence[Tensor]) -> Tensor:

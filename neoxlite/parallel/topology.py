@@ -68,6 +68,11 @@ class Topology:
         return self.grid.data
 
     @property
+    def pipeline_size(self) -> int:
+        """Number of pipeline stages."""
+        return self.grid.pipeline
+
+    @property
     def tensor_size(self) -> int:
         """Number of ranks over which each matrix is sliced."""
         return self.grid.tensor

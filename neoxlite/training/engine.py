@@ -10,7 +10,8 @@ The rules, each found by comparison with plain torch (DeepSpeed 0.19.8):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,9 @@ from neoxlite.optim.build import build_optimizer
 from neoxlite.parallel.distributed import quiet_stdout
 from neoxlite.parallel.slicing import slicing_of
 from neoxlite.parallel.topology import Topology
+from neoxlite.training.evaluation import mean_over_replicas
 from neoxlite.training.rng import seed_micro_batch
+from neoxlite.training.stages import stage_bounds
 
 _DTYPES = {"fp32": torch.float32, "bfloat16": torch.bfloat16}
 _ACCUMULATION = {"fp32": "fp32", "bf16": "bf16", "bfloat16": "bf16", "float32": "fp32"}
@@ -75,10 +78,14 @@ class Engine:
                 model=model,
                 optimizer=build_optimizer(cfg, model, device),
                 config=deepspeed_config(cfg),
-                mpu=topology if topology.tensor_size > 1 else None,
+                mpu=self._mpu(),
                 dist_init_required=False,
             )
         self.module: nn.Module = self.deepspeed.module
+
+    def _mpu(self) -> Topology | None:
+        """Return what tells DeepSpeed of tensor parallelism, if there is any."""
+        return self.topology if self.topology.tensor_size > 1 else None
 
     @property
     def optimizer(self) -> Any:
@@ -110,11 +117,15 @@ class Engine:
             skipped = not self.deepspeed.was_step_applied()
         return Step(torch.stack(losses).float().mean(), norm, skipped)
 
-    def eval_loss(self, batch: npt.NDArray[np.int64]) -> Tensor:
-        """Return the mean loss (fp32 scalar) of a micro-batch; the caller has put the module into evaluation mode."""
-        with torch.no_grad():
-            loss: Tensor = self.module(*self.inputs(batch))
-        return loss.float()
+    def mean_loss(self, batches: Iterator[npt.NDArray[np.int64]], count: int) -> Tensor:
+        """Return the mean loss (fp32 scalar) over ``count`` micro-batches of every replica, with dropout off."""
+        self.module.eval()
+        try:
+            with torch.no_grad():
+                losses = [self.module(*self.inputs(batch)).float() for batch in itertools.islice(batches, count)]
+        finally:
+            self.module.train()
+        return mean_over_replicas(torch.stack(losses).mean(), self.topology)
 
     def inputs(self, batch: npt.NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return tokens, labels and loss mask of a micro-batch, on the device."""
@@ -171,12 +182,10 @@ def model_dtype(precision: str) -> torch.dtype:
 
 
 def check_supported(cfg: Any) -> None:
-    """Raise ConfigError for parallelism and precision that the trainer does not have yet."""
+    """Raise ConfigError for parallelism and precision that the trainer does not have yet, or that cannot work."""
     model_dtype(cfg.precision)
-    if cfg.pipe_parallel_size > 1:
-        raise ConfigError(
-            f"pipe_parallel_size: {cfg.pipe_parallel_size} is not supported yet", hint="set pipe_parallel_size: 1"
-        )
+    if cfg.pipe_partition_method.lower() != "parameters":  # that one waits for the vocabulary
+        stage_bounds(cfg)
     if cfg.zero_stage > 1:
         raise ConfigError(
             f"zero_optimization.stage: {cfg.zero_stage} is not supported yet", hint="set zero_optimization.stage: 1"

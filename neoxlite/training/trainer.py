@@ -16,20 +16,20 @@ from torch import Tensor
 from neoxlite.checkpoint.save import save
 from neoxlite.data import DataSets, MicroBatches, build_datasets, valid_start_batch
 from neoxlite.errors import ConfigError
-from neoxlite.model.gpt import GPTModel
-from neoxlite.model.init import initialise
 from neoxlite.model.spec import ModelSpec
 from neoxlite.optim.schedule import Schedule
 from neoxlite.parallel.topology import Topology
 from neoxlite.tokenizers import build_tokenizer
+from neoxlite.training.create import create_engine
 from neoxlite.training.engine import Engine, Step
 from neoxlite.training.environment import RunFiles, peak_tflops
-from neoxlite.training.evaluation import mean_loss, mean_over_replicas
+from neoxlite.training.evaluation import mean_over_replicas
 from neoxlite.training.metrics import Costs, Interval, Recorder
 from neoxlite.training.outcome import COMPLETED, STOPPED, WALLTIME, Outcome, Progress
 from neoxlite.training.progress import ProgressLine
 from neoxlite.training.resume import Position, checkpoint_contents, find_start, resume
 from neoxlite.training.schedule import save_iterations
+from neoxlite.training.stages import stage_line
 from neoxlite.training.stop import NONE, StopSignal
 from neoxlite.training.stop import WALLTIME as FOR_WALLTIME
 
@@ -150,10 +150,12 @@ class Trainer:
     def _build_engine(self, eod: int | None) -> Engine:
         cfg = self.cfg
         spec = ModelSpec.from_config(cfg, self.padded_vocab_size)
-        model = GPTModel(spec, self.topology)
-        initialise(model, spec, cfg.seed, self.topology)
         self._say(f" > total params: {cfg.parameter_count(self.padded_vocab_size):,}")
-        return Engine(cfg, model, self.topology, self.device, eod)
+        engine = create_engine(cfg, spec, self.topology, self.device, eod)
+        if self.topology.data_rank == self.topology.tensor_rank == 0:
+            # In one write: the stages may share a terminal.
+            print(stage_line(cfg, self.padded_vocab_size, self.topology) + "\n", end="", flush=True)
+        return engine
 
     def _resume(self, folder: Path | None) -> Position:
         resumed = resume(folder, self.cfg, self.engine, self.schedule, self.padded_vocab_size, self._say)
@@ -226,7 +228,7 @@ class Trainer:
         )
         batches = self._micro_batches(dataset, start)
         count = cfg.eval_iters * cfg.gradient_accumulation_steps
-        loss = mean_loss(self.engine.module, self.engine.eval_loss, batches, count, self.topology)
+        loss = self.engine.mean_loss(batches, count).item()
         if self.is_first:
             self.recorder.validation(prefix, self.position.iteration, loss, name=name)
 

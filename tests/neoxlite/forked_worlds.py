@@ -205,8 +205,10 @@ def train_rank(ranks: Any, cfg: Any, files: Any, at: Mapping[int, Event]) -> Any
     """Train on one rank; ``at`` says what happens just before the run's n-th step, counted from 1."""
     from neoxlite.training import run
     from neoxlite.training.engine import Engine
+    from neoxlite.training.pipeline_engine import PipelineEngine
 
-    real_step, taken = Engine.train_step, []
+    kind = Engine if cfg.pipe_parallel_size <= 1 else PipelineEngine
+    real_step, taken = kind.train_step, []
 
     def step_with_events(self: Any, batches: Any, iteration: int) -> Any:
         taken.append(None)
@@ -214,7 +216,7 @@ def train_rank(ranks: Any, cfg: Any, files: Any, at: Mapping[int, Event]) -> Any
             at[len(taken)](ranks, files)
         return real_step(self, batches, iteration)
 
-    Engine.train_step = step_with_events  # type: ignore[method-assign] # in a forked child, for its life only
+    kind.train_step = step_with_events  # type: ignore[method-assign] # in a forked child, for its life only
     return run(cfg, ranks=ranks, files=files)
 
 

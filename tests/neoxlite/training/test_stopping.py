@@ -143,7 +143,6 @@ def test_an_error_is_in_the_outcome_in_one_line(command: Any, config_of: Any, tm
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pipe_parallel_size": 2}, "pipe_parallel_size"),
         ({"zero_optimization": {"stage": 3}}, "stage"),
         ({"precision": "fp16"}, "fp16"),
     ],
@@ -151,7 +150,7 @@ def test_an_error_is_in_the_outcome_in_one_line(command: Any, config_of: Any, tm
 def test_what_is_not_there_yet_is_refused_by_name(
     changes: dict[str, Any], message: str, command: Any, tmp_path: Path, text_data: str
 ) -> None:
-    """Pipelines, ZeRO-3 and fp16 stop with the key's name before anything is set up."""
+    """ZeRO-3 and fp16 stop with the key's name before anything is set up."""
     import yaml
 
     base = {"num_layers": 2, "hidden_size": 16, "num_attention_heads": 2, "seq_length": 8, "max_position_embeddings": 8}

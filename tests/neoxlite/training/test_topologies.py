@@ -33,16 +33,33 @@ def _alone(train: Train, changes: Mapping[str, Any]) -> Any:
     return _ALONE[key]
 
 
-@pytest.mark.parametrize(("name", "stage", "recompute"), [("tp2", 0, True), ("tp2", 1, False), ("dp2 x tp2", 0, False)])
+@pytest.mark.parametrize(
+    ("name", "stage", "recompute"),
+    [
+        ("tp2", 0, True),
+        ("tp2", 1, False),
+        ("dp2 x tp2", 0, False),
+        ("pp2", 1, True),
+        ("pp4", 0, False),
+        ("tp2 x pp2", 1, False),
+        ("dp2 x pp2", 1, True),
+    ],
+)
 def test_a_topology_gives_the_single_process_s_curve(name: str, stage: int, recompute: bool, train: Train) -> None:
     """Losses and global gradient norms of 20 iterations in fp32 agree to 1e-5."""
     check_equal(train, name, stage, recompute=recompute)
 
 
-@pytest.mark.parametrize("changes", [LLAMA, TIED, DROPOUT], ids=["llama", "tied", "dropout"])
-def test_a_model_of_another_kind_gives_the_single_process_s_curve(changes: dict[str, Any], train: Train) -> None:
-    """So do stacked matrices, which are sliced part by part, a tied head, and dropout under recomputation."""
-    check_equal(train, "tp2", 1, recompute=changes is DROPOUT, **changes)
+@pytest.mark.parametrize(
+    ("name", "changes", "recompute"),
+    [("tp2", LLAMA, False), ("tp2 x pp2", TIED, False), ("pp2", DROPOUT, True), ("tp2", DROPOUT, True)],
+    ids=["llama", "tied", "dropout-pp2", "dropout-tp2"],
+)
+def test_a_model_of_another_kind_gives_the_single_process_s_curve(
+    name: str, changes: dict[str, Any], recompute: bool, train: Train
+) -> None:
+    """So do stacked matrices, sliced part by part; a head tied across stages; and dropout under recomputation."""
+    check_equal(train, name, 1, recompute=recompute, **changes)
 
 
 def test_dropout_does_not_depend_on_the_layout_of_the_batch(train: Train) -> None:

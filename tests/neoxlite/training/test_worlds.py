@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from forked_worlds import stop_file
-from layouts import LLAMA, layout
+from layouts import LLAMA, TIED, layout
 
 Train = Callable[..., Any]
 Layout = tuple[int, dict[str, Any]]
@@ -25,10 +25,11 @@ def test_two_ranks_with_zero_1_follow_one(train: Train) -> None:
         np.testing.assert_allclose(both.grad_norms, alone.grad_norms, rtol=1e-4)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bfloat16"])
-def test_a_stopped_run_goes_on_bit_by_bit(precision: str, train: Train, tmp_path: Path) -> None:
-    """Two ZeRO-1 ranks with dropout 0.1 and accumulation 2, stopped in mid-epoch and resumed, lose as unbroken ones."""
+@pytest.mark.parametrize(("precision", "stages"), [("fp32", 1), ("bfloat16", 1), ("bfloat16", 2)])
+def test_a_stopped_run_goes_on_bit_by_bit(precision: str, stages: int, train: Train, tmp_path: Path) -> None:
+    """Two ranks, replicas or stages, with dropout and accumulation 2, stopped and resumed, lose as unbroken ones."""
     common: dict[str, Any] = {"hidden_dropout": 0.1, "attention_dropout": 0.1, "precision": precision}
+    common["pipe_parallel_size"] = stages
     unbroken = train(2, **common)
     where = {"save": str(tmp_path / "ck"), "load": str(tmp_path / "ck"), "checkpoint_factor": 100}
     first = train(2, **common, **where, at={5: stop_file("walltime")})
@@ -58,7 +59,10 @@ def continue_in_another(train: Train, root: Path, before: Layout, after: Layout,
         (("dp1", 0), ("dp2", 1)),
         (("dp2", 1), ("tp2", 0)),
         (("tp2", 0), ("dp2", 1)),
-        (("dp2 x tp2", 1), ("dp1", 1)),
+        (("dp2 x tp2", 1), ("pp2", 1)),
+        (("pp2", 1), ("tp2", 1)),
+        (("dp1", 1), ("dp2 x pp2", 1)),
+        (("dp2 x pp2", 1), ("dp1", 0)),
     ],
 )
 def test_a_checkpoint_goes_on_in_another_layout(
@@ -66,6 +70,12 @@ def test_a_checkpoint_goes_on_in_another_layout(
 ) -> None:
     """Layout and ZeRO stage may change between save and load; the curve goes on to 1e-5."""
     continue_in_another(train, tmp_path / "ck", layout(*before), layout(*after))
+
+
+def test_a_tied_matrix_survives_a_change_of_stages(train: Train, tmp_path: Path) -> None:
+    """It is written once, by the first stage, and read by both; its moments too."""
+    continue_in_another(train, tmp_path / "ck", layout("pp2", 1), layout("dp1", 1), **TIED)
+    continue_in_another(train, tmp_path / "back", layout("dp1", 1), layout("pp2", 1), **TIED)
 
 
 def test_stacked_matrices_survive_a_change_of_slices(train: Train, tmp_path: Path) -> None:

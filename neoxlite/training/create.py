@@ -1,0 +1,38 @@
+"""The engine of a configuration: the whole model on a rank, or one pipeline stage of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from neoxlite.model.gpt import GPTModel
+from neoxlite.model.init import initialise
+from neoxlite.model.spec import ModelSpec
+from neoxlite.parallel.topology import Topology
+from neoxlite.training.engine import Engine
+from neoxlite.training.stages import stage_bounds
+
+if TYPE_CHECKING:
+    from neoxlite.config import NeoxConfig
+
+
+def create_engine(
+    cfg: NeoxConfig, spec: ModelSpec, topology: Topology, device: torch.device, eod: int | None
+) -> Engine:
+    """Return an engine with this rank's part of the model, initialised.
+
+    Raises:
+        ConfigError: the model cannot be cut or sliced as the layout asks.
+    """
+    if topology.pipeline_size == 1:
+        model = GPTModel(spec, topology)
+        initialise(model, spec, cfg.seed, topology)
+        return Engine(cfg, model, topology, device, eod)
+    # Imported here: it pulls in DeepSpeed's pipeline, which other layouts do without.
+    from neoxlite.model.pipeline import PipelineStage
+    from neoxlite.training.pipeline_engine import PipelineEngine
+
+    stage = PipelineStage(spec, topology, stage_bounds(cfg, spec.padded_vocab_size))
+    initialise(stage, spec, cfg.seed, topology)
+    return PipelineEngine(cfg, stage, topology, device, eod)

@@ -1,0 +1,60 @@
+"""Which layers each pipeline stage holds, and the line that says so. Imports no torch."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from neoxlite.errors import ConfigError
+
+if TYPE_CHECKING:
+    from neoxlite.config import NeoxConfig
+    from neoxlite.parallel.topology import Topology
+
+
+def stage_bounds(cfg: NeoxConfig, padded_vocab_size: int | None = None) -> list[int]:
+    """Return the bounds of the configuration's stages over the layer list.
+
+    Args:
+        padded_vocab_size: needed by pipe_partition_method ``parameters`` only.
+
+    Raises:
+        ConfigError: a stage would have nothing to train, only helper layers or none at all.
+    """
+    stages = max(1, cfg.pipe_parallel_size)
+    bounds = cfg.pipeline_partition(stages, padded_vocab_size)
+    empty = _first_empty(cfg, bounds)
+    if empty is None:
+        return bounds
+    fewer = (number for number in range(stages - 1, 0, -1))
+    nearest = next(
+        number for number in fewer if _first_empty(cfg, cfg.pipeline_partition(number, padded_vocab_size)) is None
+    )
+    raise ConfigError(
+        f"pipe_parallel_size: {stages} leaves stage {empty} of a model of {cfg.num_layers} blocks without parameters",
+        hint=f"the nearest that works: pipe_parallel_size: {nearest}",
+    )
+
+
+def _first_empty(cfg: NeoxConfig, bounds: list[int]) -> int | None:
+    helpers = {1, cfg.num_layers + 2}  # the two entries of the list that only keep GPT-NeoX's numbers
+    for stage, (start, stop) in enumerate(itertools.pairwise(bounds)):
+        if not set(range(start, stop)) - helpers:
+            return stage
+    return None
+
+
+def stage_line(cfg: NeoxConfig, padded_vocab_size: int, topology: Topology) -> str:
+    """Return DeepSpeed's line about the layers of a stage (runtime/pipe/engine.py), for the first rank of each.
+
+    The parameters are those of the whole stage; TOTAL_PARAMS counts a tied matrix on both its stages, UNIQUE_PARAMS
+    once.
+    """
+    start, stop = stage_bounds(cfg, padded_vocab_size)[topology.pipeline_rank :][:2]
+    counts = cfg.architecture.layer_parameters(padded_vocab_size)
+    if not cfg.no_weight_tying:
+        counts[-1] = padded_vocab_size * cfg.hidden_size if topology.pipeline_size > 1 else 0
+    unique = cfg.parameter_count(padded_vocab_size)
+    numbers = {"STAGE": sum(counts[start:stop]), "TOTAL": sum(counts), "UNIQUE": unique}
+    fields = " ".join(f"{name}_PARAMS={count} ({count / 1e6:0.3f}M)" for name, count in numbers.items())
+    return f"RANK={topology.rank} STAGE={topology.pipeline_rank} LAYERS={stop - start} [{start}, {stop}) {fields}"
