@@ -225,9 +225,11 @@ def _without_cause(evidence: Evidence, warnings: list[str], ended_with: int | No
     if followers:
         odd = odd_rank(evidence)
         lead = followers[0]
+        late = any(_topic(blamed.group.first) == "timeout" for blamed in followers)
+        code = topics.TIMEOUT if late else topics.UNKNOWN
         return Verdict(
-            code=topics.UNKNOWN,
-            meaning=topics.MEANINGS[topics.UNKNOWN],
+            code=code,
+            meaning=topics.MEANINGS[code],
             cause=f"what is here only follows from an error elsewhere: {_sentence(lead)}",
             fix=" ".join(filter(None, (_fix(lead.group.first), odd))) or "Read the logs of the other ranks too.",
             evidence=_quotes(lead, evidence),
