@@ -166,9 +166,14 @@ class Evidence:
         if isinstance(event, Finding):
             event = self._finding(event)
         key = key_of(event)
-        self._fold.add(key, event, line)
-        if key not in self._when:
-            self._when[key] = self._order, seconds(event.time or self._clock.get(event.source))
+        group = self._fold.add(key, event, line)
+        time_s = seconds(event.time or self._clock.get(event.source))
+        known = self._when.get(key)
+        if known is None:
+            self._when[key] = self._order, time_s
+        elif time_s is not None and known[1] is not None and time_s < known[1]:
+            group.first = event  # read later, happened earlier
+            self._when[key] = known[0], time_s
 
     def _finding(self, event: Finding) -> Finding:
         fields = event.fields

@@ -146,8 +146,11 @@ def _topic(event: Event) -> str:
 def _of_error(blamed: Blamed, evidence: Evidence) -> Verdict:
     group, event = blamed.group, blamed.group.first
     code = TOPICS[_topic(event)].code
-    rank = event.rank
-    host = event.host or (None if rank is None else evidence.identity.host_of.get(rank))
+    rank, host = event.rank, event.host
+    if evidence.first_to_fail in group.ranks and evidence.first_to_fail != rank:
+        rank, host = evidence.first_to_fail, None  # others said the same and were read before
+    if host is None and rank is not None:
+        host = evidence.identity.host_of.get(rank)
     fix = event.fix if isinstance(event, Finding | Traceback) else _fix_of_signal(event)
     if isinstance(event, Traceback) and event.rule is None:
         fix = f"An exception that no rule knows: look at {event.at or 'its traceback'}."

@@ -8,6 +8,7 @@ import io
 import json
 import lzma
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,10 +18,12 @@ import pytest
 import yaml
 
 from hpcjob.cli import main
-from hpcjob.logs.explain import gather_stream
+from hpcjob.logs.explain import gather, gather_stream
 from hpcjob.logs.rulebook import load_errors
+from hpcjob.logs.sources import JobFiles
 from hpcjob.logs.topics import MEANINGS, TOPICS
 from hpcjob.logs.verdict import Verdict, judge
+from hpcjob.tracking.records import Record, append
 
 from .conftest import GOLDEN
 
@@ -239,3 +242,91 @@ def test_any_bytes_and_endless_lines() -> None:
     rubbish = bytes(range(256)) * 1000 + b"\xff\xfe\0\n" + b"x" * 40_000_000 + b"\n"
     assert verdict_of(rubbish).code == 0
     assert verdict_of(rubbish + OOM.encode()).code == 68
+
+
+def test_a_failed_job_without_a_known_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exit record says that it failed, no line says why: it is said so, with the rank that differs."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = tmp_path / "実験"
+    folder.mkdir()
+    (folder / "12_exit.json").write_text(
+        json.dumps({"code": 1, "signal": None, "time": "2026-01-01T00:00:00+00:00", "host": "node01", "step": "train"})
+    )
+    for rank in range(4):
+        reached = 40 if rank == 2 else 90
+        (folder / f"12_{rank}_log.out").write_text(
+            "".join(f"step: {number} loss: 2.5\n" for number in range(10, reached + 1, 10))
+        )
+    append(
+        Record(
+            profile="local",
+            scheduler="local",
+            server=socket.gethostname(),
+            id="12",
+            submitted="2026-01-01T00:00:00+00:00",
+            name="実験",
+            directory=str(folder),
+        )
+    )
+    code, lines = run(capsys, "実験")
+    assert code == 79
+    assert lines[0] == "cause      the job ended with exit code 1, and no line of its log tells why"
+    assert lines[1] == "fix        The odd one out: rank 2 stopped at iteration 40, others reached 90."
+
+
+def test_the_silent_rank_is_the_odd_one() -> None:
+    """Where ranks only complain of others, the one that wrote nothing is named."""
+    remote = "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error"
+    starts = [
+        f"node01:{rank}:{rank} [0] NCCL INFO comm 0x{rank}f rank {rank} nranks 4 cudaDev 0 busId 1000 - Init COMPLETE\n"
+        for rank in range(4)
+    ]
+    verdict = verdict_of("".join(starts) + "".join(f"[rank{rank}]: {remote}\n" for rank in (0, 1, 3)))
+    assert verdict.code == 79
+    assert verdict.followers == {"another process ended, or the network failed": 3}
+
+
+def test_the_clock_orders_causes_of_several_files(tmp_path: Path) -> None:
+    """Of two exceptions the earlier one is the cause, whatever the order in which the files are read."""
+    for rank, time in ((0, "10:00:09"), (1, "10:00:01")):
+        (tmp_path / f"12_{rank}_log.out").write_text(
+            f"[2026-01-01 {time},000] [INFO] saved checkpoint of iteration 5 to x\nTraceback (most recent call last):\n"
+            f'  File "t.py", line {rank + 1}, in f\nValueError: of rank {"ab"[rank]}\n'
+        )
+    verdict = judge(gather(JobFiles(tmp_path).all()))
+    assert (verdict.rank, verdict.cause) == (1, "ValueError: of rank b")
+    assert verdict.others == ["ValueError: of rank a"]
+
+
+def test_the_first_of_many_that_say_the_same(tmp_path: Path) -> None:
+    """When every rank has the same error, the one whose clock is earliest failed first; torchrun's word goes before."""
+    for rank in range(4):
+        (tmp_path / f"12_{rank}_log.out").write_text(
+            f"[2026-01-01 10:00:0{9 if rank != 2 else 1},000] [INFO] saved checkpoint of iteration 5 to x\n"
+            'Traceback (most recent call last):\n  File "t.py", line 1, in f\nValueError: all alike\n'
+        )
+    files = JobFiles(tmp_path).all
+    verdict = judge(gather(files()))
+    assert (verdict.rank, verdict.ranks) == (2, [0, 1, 2, 3])
+    assert verdict.evidence[0].source.endswith("12_2_log.out")
+    (tmp_path / "12_job.out").write_text(
+        "Root Cause (first observed failure):\n[0]:\n  time      : 2026-01-01_10:00:00\n  host      : node07\n"
+        "  rank      : 3 (local_rank: 3)\n  exitcode  : 1 (pid: 9)\n  error_file: <N/A>\n  traceback : none\n"
+    )
+    verdict = judge(gather(files()))
+    assert (verdict.rank, verdict.host) == (3, "node07")
+
+
+def test_a_flood_is_one_cause() -> None:
+    """Hundreds of assertions of one kernel, and the exception of every rank, are one cause with its count."""
+    flood = "".join(
+        f"../aten/src/ATen/native/cuda/Indexing.cu:1: indexSelectLargeIndex: block: [{block},0,0], thread: "
+        f"[{thread},0,0] Assertion `srcIndex < srcSelectDimSize` failed.\n"
+        for block in range(50)
+        for thread in range(32)
+    )
+    verdict = verdict_of(flood + "[rank2]: RuntimeError: CUDA error: device-side assert triggered\n")
+    assert (verdict.code, verdict.others) == (74, [])
+    assert len(verdict.evidence) == 1
