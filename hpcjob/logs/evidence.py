@@ -67,6 +67,8 @@ class Evidence:
         """Ranks that wrote anything, and their latest iteration."""
         self.hosts_that_say: dict[str, set[str]] = {}
         """Network of each host: ``IB``, ``Socket``."""
+        self.interfaces: dict[str, set[str]] = {}
+        """Hosts by the interface over which NCCL starts there."""
         self.shm_hosts: set[str] = set()
         self.hcas: dict[str, int] = {}
         self.versions: dict[str, set[str]] = {}
@@ -147,6 +149,8 @@ class Evidence:
                 self.hosts_that_say.setdefault(host, set()).add("Socket")
             elif finding.rule == "nccl-network":
                 self.hosts_that_say.setdefault(host, set()).add(finding.fields["network"])
+            elif finding.rule in ("nccl-bootstrap", "nccl-bridge"):
+                self.interfaces.setdefault(finding.fields["interface"], set()).add(host)
             elif finding.rule == "nccl-path-shm":
                 self.shm_hosts.add(host)
             elif finding.rule == "nccl-hcas":

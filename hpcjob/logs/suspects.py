@@ -40,7 +40,7 @@ def not_started(evidence: Evidence, *, trouble: bool) -> Suspicion | None:
             continue
         silent = set(range(communicator.size)) - begun
         stuck = communicator.started - communicator.complete
-        if silent:
+        if silent and not communicator.complete:  # one that is complete had all: the log lacks the others
             first = min(silent)
             host = evidence.identity.host_of.get(first)
             which = f"rank {first}" if len(silent) == 1 else f"ranks {ranges(silent)}"

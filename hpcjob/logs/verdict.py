@@ -297,8 +297,7 @@ def _warnings(evidence: Evidence) -> list[str]:
         found.append(f"{', '.join(odd[:8])}: TCP sockets, while {len(networks) - len(odd)} other hosts use RDMA")
     elif len(networks) > 1 and all("Socket" in names for names in networks.values()):
         found.append(f"{len(networks)} nodes talk over TCP sockets, many times slower than InfiniBand or RoCE")
-    if len(evidence.versions) > 1:
-        found.append(f"ranks run different NCCL versions: {', '.join(sorted(evidence.versions))}")
+    found += _odd_ones("NCCL version", evidence.versions) + _odd_ones("interface for NCCL's start", evidence.interfaces)
     if evidence.shm_hosts:
         hosts = sorted(filter(None, evidence.shm_hosts))
         found.append(f"GPUs of one node talk through host memory (SHM): {', '.join(hosts[:8]) or 'some ranks'}")
@@ -317,6 +316,15 @@ def _warnings(evidence: Evidence) -> list[str]:
     return found
 
 
+def _odd_ones(what: str, hosts: dict[str, set[str]]) -> list[str]:
+    """Say which hosts differ from the most in something that should be the same everywhere."""
+    if len(hosts) < 2:
+        return []
+    most = max(hosts, key=lambda value: len(hosts[value]))
+    odd = [f"{value} on {', '.join(sorted(names)[:4]) or 'some'}" for value, names in hosts.items() if value != most]
+    return [f"another {what} than {most}: {'; '.join(odd[:4])}"]
+
+
 def _fix_of_warning(evidence: Evidence, text: str) -> str | None:
     for blamed in evidence.blamed("warning"):
         if _sentence(blamed) == text:
@@ -325,6 +333,10 @@ def _fix_of_warning(evidence: Evidence, text: str) -> str | None:
         return "Look there for /dev/infiniband, libibverbs, NCCL_IB_DISABLE and NCCL_IB_HCA (ibstat, ibv_devices)."
     if "SHM" in text:
         return "Look at nvidia-smi topo -m, NCCL_P2P_DISABLE, and PCI ACS or the IOMMU."
+    if "NCCL version" in text:
+        return "Nodes load different modules, images or LD_LIBRARY_PATH: make them alike."
+    if "interface" in text:
+        return "Set the same NCCL_SOCKET_IFNAME on all nodes; it takes prefixes (eno,eth) where names differ."
     if "HCAs" in text:
         return "Exclude those hosts or have the port checked (ibstat)."
     return None
