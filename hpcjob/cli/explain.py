@@ -69,6 +69,7 @@ def explain(job: tuple[str, ...], profile: str | None, rules: tuple[Path, ...], 
         evidence = gather(sources, book=book, hosts=target.hosts())
     expected = expectations.profile_of(target.directory, profile)
     warnings = [] if expected is None else expectations.differences(evidence, expected)
+    warnings += expectations.world_size_difference(evidence, target.directory)
     verdict = judge(evidence, warnings=warnings, ended_with=target.exit_code())
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")

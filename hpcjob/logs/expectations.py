@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,11 +40,30 @@ def differences(evidence: Evidence, profile: ClusterProfile) -> list[str]:
         counts = sorted({evidence.hcas[host] for host in fewer})
         used = "-".join(map(str, counts))
         found.append(f"{profile.name} has {profile.node.hcas} HCAs a node, NCCL uses {used} on {_some(fewer)}")
+    cuda = profile.versions.cuda
+    built = sorted({version.partition("+cuda")[2] for version in evidence.versions if "+cuda" in version})
+    if cuda and built and any(not version.startswith(cuda) for version in built):
+        found.append(f"{profile.name} declares CUDA {cuda}, NCCL was built for {', '.join(built)}")
     declared = profile.versions.nccl
     others = sorted(version for version in evidence.versions if declared and not version.startswith(declared))
     if others:
         found.append(f"{profile.name} declares NCCL {declared}, the log says {', '.join(others)}")
     return found
+
+
+def world_size_difference(evidence: Evidence, directory: Path | None) -> list[str]:
+    """Return what is to be said of the number of ranks, by the job's hostfile (``host slots=N``)."""
+    if directory is None or not evidence.identity.world_size:
+        return []
+    try:
+        text = (directory / "hostfile").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    asked = sum(map(int, re.findall(r"\bslots=(\d{1,6})\b", text)))
+    seen = evidence.identity.world_size
+    return (
+        [f"the job was given {asked} ranks, NCCL's largest communicator has {seen}"] if asked not in (0, seen) else []
+    )
 
 
 def _some(hosts: list[str]) -> str:

@@ -201,13 +201,16 @@ def test_own_rules(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypat
 def test_profile_is_compared(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Sockets where the profile has InfiniBand, fewer HCAs and another NCCL than declared are said."""
     (tmp_path / "profile.yml").write_text(
-        "name: big\ntitle: Big\nscheduler: {type: slurm}\nnode: {gpus: 8, hcas: 4}\nversions: {nccl: 2.19.3}\n"
+        "name: big\ntitle: Big\nscheduler: {type: slurm}\nnode: {gpus: 8, hcas: 4}\n"
+        "versions: {nccl: 2.19.3, cuda: '11.8'}\n"
     )
+    (tmp_path / "hostfile").write_text("node01 slots=8\nnode02 slots=8\n")
     start = "node0{}:1:1 [0] NCCL INFO "
     texts = [
         "NCCL version 2.21.5+cuda12.4",
         "NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB ib0:10.0.0.1<0>",
         "Using network Socket",
+        "comm 0x7f rank 0 nranks 8 cudaDev 0 busId 1000 - Init COMPLETE",
     ]
     lines = [f"{start.format(node)}{text}\n" for node in (1, 2) for text in texts]
     (tmp_path / "12_job.out").write_text("".join(lines))
@@ -216,6 +219,8 @@ def test_profile_is_compared(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     text = "\n".join(shown)
     assert "big has InfiniBand or RoCE, and TCP sockets are used on node01, node02" in text
     assert "big has 4 HCAs a node, NCCL uses 2 on node01, node02" in text
+    assert "big declares CUDA 11.8, NCCL was built for 12.4" in text
+    assert "the job was given 16 ranks, NCCL's largest communicator has 8" in text
     assert "big declares NCCL 2.19.3, the log says 2.21.5+cuda12.4" in text
 
 
