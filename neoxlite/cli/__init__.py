@@ -8,7 +8,7 @@ from neoxlite import __version__
 from neoxlite.common.cli import LazyGroup, run
 
 _COMMANDS = {
-    "data": ("neoxlite.cli.data:data", "Collect text, train a tokenizer, write .bin/.idx, compare n-gram baselines."),
+    "data": ("neoxlite.cli.data:data", "Prepare, tokenize, inspect, verify, merge, split and repair datasets."),
     "train": ("neoxlite.cli.train:train", "Train from GPT-NeoX YAML files."),
     "evaluate": ("neoxlite.cli.evaluate:evaluate", "Loss of a checkpoint on held-out data."),
     "generate": ("neoxlite.cli.generate:generate", "Continue a text with a checkpoint."),
