@@ -23,6 +23,7 @@ from hpcjob.logs.events import Event, Finding, Iteration, ProcessEnd, Traceback
 from hpcjob.logs.evidence import Blamed, Evidence
 from hpcjob.logs.failures import describe_code
 from hpcjob.logs.fold import ranges
+from hpcjob.logs.oddities import fix_in, fix_of, oddities, sentence, slow_hosts
 from hpcjob.logs.oom import advice
 from hpcjob.logs.suspects import Suspicion, lost_host, not_started, odd_rank, waited_for
 from hpcjob.logs.topics import TOPICS
@@ -92,19 +93,19 @@ def judge(evidence: Evidence, *, warnings: list[str] | None = None, ended_with: 
         warnings: what differs from the profile, found elsewhere.
         ended_with: exit code of the job itself, where it is known.
     """
-    said = [*(warnings or []), *_warnings(evidence)]
+    said = [*(warnings or []), *oddities(evidence)]
     causes = sorted(_causes(evidence), key=lambda item: _order(item, evidence))
     verdict = None
     if causes:
         verdict = _placed(_of_error(causes[0], evidence), causes[1:])
         seen = {verdict.cause}
-        others = [text for blamed in causes[1:] if (text := _sentence(blamed)) not in seen]
+        others = [text for blamed in causes[1:] if (text := sentence(blamed)) not in seen]
         verdict = msgspec.structs.replace(verdict, others=others[:5])
     else:
         verdict = _without_cause(evidence, said, ended_with)
     return msgspec.structs.replace(
         verdict,
-        followers={_sentence(blamed): blamed.group.times for blamed in evidence.blamed("follower")},
+        followers={sentence(blamed): blamed.group.times for blamed in evidence.blamed("follower")},
         warnings=said,
         last_iteration=None if evidence.last is None else evidence.last.iteration,
         last_checkpoint=None if evidence.saved is None else evidence.saved.iteration,
@@ -159,7 +160,7 @@ def _of_error(blamed: Blamed, evidence: Evidence) -> Verdict:
     return Verdict(
         code=code,
         meaning=topics.MEANINGS[code],
-        cause=_sentence(blamed),
+        cause=sentence(blamed),
         fix=fix,
         rule=event.rule if isinstance(event, Finding | Traceback) else None,
         rank=rank,
@@ -233,8 +234,8 @@ def _without_cause(evidence: Evidence, warnings: list[str], ended_with: int | No
         return Verdict(
             code=code,
             meaning=topics.MEANINGS[code],
-            cause=f"what is here only follows from an error elsewhere: {_sentence(lead)}",
-            fix=" ".join(filter(None, (_fix(lead.group.first), odd))) or "Read the logs of the other ranks too.",
+            cause=f"what is here only follows from an error elsewhere: {sentence(lead)}",
+            fix=" ".join(filter(None, (fix_in(lead.group.first), odd))) or "Read the logs of the other ranks too.",
             evidence=_quotes(lead, evidence),
         )
     if ended_with:
@@ -249,9 +250,9 @@ def _without_cause(evidence: Evidence, warnings: list[str], ended_with: int | No
             code=topics.SLOW,
             meaning=topics.MEANINGS[topics.SLOW],
             cause=warnings[0],
-            fix=_fix_of_warning(evidence, warnings[0]),
-            exclude=_slow_hosts(evidence),
-            host=next(iter(_slow_hosts(evidence)), None),
+            fix=fix_of(evidence, warnings[0]),
+            exclude=slow_hosts(evidence),
+            host=next(iter(slow_hosts(evidence)), None),
         )
     return Verdict(code=0, meaning=topics.MEANINGS[0], cause="no error and nothing unusual found")
 
@@ -280,83 +281,6 @@ def _of_suspicion(suspicion: Suspicion, evidence: Evidence, said: list[Blamed]) 
         exclude=[suspicion.host] if suspicion.host and suspicion.exclude else [],
         evidence=[quote for blamed in said[:EVIDENCE_LINES] for quote in _quotes(blamed, evidence)[:1]],
     )
-
-
-def _slow_hosts(evidence: Evidence) -> list[str]:
-    networks = evidence.hosts_that_say
-    sockets = {host for host, names in networks.items() if "Socket" in names}
-    return sorted(sockets) if len(sockets) * 2 <= len(networks) else []
-
-
-def _warnings(evidence: Evidence) -> list[str]:
-    """Return what works but not as it should, the worst first."""
-    found = []
-    networks = evidence.hosts_that_say
-    odd = _slow_hosts(evidence)
-    if odd:
-        found.append(f"{', '.join(odd[:8])}: TCP sockets, while {len(networks) - len(odd)} other hosts use RDMA")
-    elif len(networks) > 1 and all("Socket" in names for names in networks.values()):
-        found.append(f"{len(networks)} nodes talk over TCP sockets, many times slower than InfiniBand or RoCE")
-    found += _odd_ones("NCCL version", evidence.versions) + _odd_ones("interface for NCCL's start", evidence.interfaces)
-    if evidence.shm_hosts:
-        hosts = sorted(filter(None, evidence.shm_hosts))
-        found.append(f"GPUs of one node talk through host memory (SHM): {', '.join(hosts[:8]) or 'some ranks'}")
-    if len(set(evidence.hcas.values())) > 1:
-        most = max(evidence.hcas.values())
-        fewer = sorted(host for host, count in evidence.hcas.items() if count < most)
-        found.append(f"{', '.join(fewer[:8])}: fewer HCAs than the {most} of the other hosts")
-    for blamed in evidence.blamed("warning"):
-        event = blamed.group.first
-        if (
-            isinstance(event, Finding)
-            and event.rule != "nccl-path-shm"
-            and not (event.rule == "nccl-gdr-off" and evidence.gdr)
-        ):
-            found.append(_sentence(blamed))
-    return found
-
-
-def _odd_ones(what: str, hosts: dict[str, set[str]]) -> list[str]:
-    """Say which hosts differ from the most in something that should be the same everywhere."""
-    if len(hosts) < 2:
-        return []
-    most = max(hosts, key=lambda value: len(hosts[value]))
-    odd = [f"{value} on {', '.join(sorted(names)[:4]) or 'some'}" for value, names in hosts.items() if value != most]
-    return [f"another {what} than {most}: {'; '.join(odd[:4])}"]
-
-
-def _fix_of_warning(evidence: Evidence, text: str) -> str | None:
-    for blamed in evidence.blamed("warning"):
-        if _sentence(blamed) == text:
-            return _fix(blamed.group.first)
-    if "TCP sockets" in text:
-        return "Look there for /dev/infiniband, libibverbs, NCCL_IB_DISABLE and NCCL_IB_HCA (ibstat, ibv_devices)."
-    if "SHM" in text:
-        return "Look at nvidia-smi topo -m, NCCL_P2P_DISABLE, and PCI ACS or the IOMMU."
-    if "NCCL version" in text:
-        return "Nodes load different modules, images or LD_LIBRARY_PATH: make them alike."
-    if "interface" in text:
-        return "Set the same NCCL_SOCKET_IFNAME on all nodes; it takes prefixes (eno,eth) where names differ."
-    if "HCAs" in text:
-        return "Exclude those hosts or have the port checked (ibstat)."
-    return None
-
-
-def _sentence(blamed: Blamed) -> str:
-    event = blamed.group.first
-    if isinstance(event, Finding):
-        return event.say
-    if isinstance(event, Traceback):
-        said = f"{event.exception}: {event.message}" if event.message else event.exception
-        return event.say or said
-    if isinstance(event, ProcessEnd):
-        first = ", the first to fail" if event.root_cause else ""
-        return f"rank {event.rank} ended with {describe_code(event.exit_code)}{first}"
-    raise TypeError(type(event))
-
-
-def _fix(event: Event) -> str | None:
-    return event.fix if isinstance(event, Finding | Traceback) else None
 
 
 def _text(event: Event) -> str:

@@ -1,0 +1,88 @@
+"""What works but not as it should, and hosts that differ from the others; errors in words."""
+
+from __future__ import annotations
+
+from hpcjob.logs.events import Event, Finding, ProcessEnd, Traceback
+from hpcjob.logs.evidence import Blamed, Evidence
+from hpcjob.logs.failures import describe_code
+
+
+def slow_hosts(evidence: Evidence) -> list[str]:
+    """Return the hosts that use sockets while others do not."""
+    networks = evidence.hosts_that_say
+    sockets = {host for host, names in networks.items() if "Socket" in names}
+    return sorted(sockets) if len(sockets) * 2 <= len(networks) else []
+
+
+def oddities(evidence: Evidence) -> list[str]:
+    """Return what works but not as it should, the worst first."""
+    found = []
+    networks = evidence.hosts_that_say
+    odd = slow_hosts(evidence)
+    if odd:
+        found.append(f"{', '.join(odd[:8])}: TCP sockets, while {len(networks) - len(odd)} other hosts use RDMA")
+    elif len(networks) > 1 and all("Socket" in names for names in networks.values()):
+        found.append(f"{len(networks)} nodes talk over TCP sockets, many times slower than InfiniBand or RoCE")
+    found += _odd_ones("NCCL version", evidence.versions) + _odd_ones("interface for NCCL's start", evidence.interfaces)
+    if evidence.shm_hosts:
+        hosts = sorted(filter(None, evidence.shm_hosts))
+        found.append(f"GPUs of one node talk through host memory (SHM): {', '.join(hosts[:8]) or 'some ranks'}")
+    if len(set(evidence.hcas.values())) > 1:
+        most = max(evidence.hcas.values())
+        fewer = sorted(host for host, count in evidence.hcas.items() if count < most)
+        found.append(f"{', '.join(fewer[:8])}: fewer HCAs than the {most} of the other hosts")
+    for blamed in evidence.blamed("warning"):
+        event = blamed.group.first
+        if (
+            isinstance(event, Finding)
+            and event.rule != "nccl-path-shm"
+            and not (event.rule == "nccl-gdr-off" and evidence.gdr)
+        ):
+            found.append(sentence(blamed))
+    return found
+
+
+def _odd_ones(what: str, hosts: dict[str, set[str]]) -> list[str]:
+    """Say which hosts differ from the most in something that should be the same everywhere."""
+    if len(hosts) < 2:
+        return []
+    most = max(hosts, key=lambda value: len(hosts[value]))
+    odd = [f"{value} on {', '.join(sorted(names)[:4]) or 'some'}" for value, names in hosts.items() if value != most]
+    return [f"another {what} than {most}: {'; '.join(odd[:4])}"]
+
+
+def fix_of(evidence: Evidence, text: str) -> str | None:
+    """Return what to do about an oddity."""
+    for blamed in evidence.blamed("warning"):
+        if sentence(blamed) == text:
+            return fix_in(blamed.group.first)
+    if "TCP sockets" in text:
+        return "Look there for /dev/infiniband, libibverbs, NCCL_IB_DISABLE and NCCL_IB_HCA (ibstat, ibv_devices)."
+    if "SHM" in text:
+        return "Look at nvidia-smi topo -m, NCCL_P2P_DISABLE, and PCI ACS or the IOMMU."
+    if "NCCL version" in text:
+        return "Nodes load different modules, images or LD_LIBRARY_PATH: make them alike."
+    if "interface" in text:
+        return "Set the same NCCL_SOCKET_IFNAME on all nodes; it takes prefixes (eno,eth) where names differ."
+    if "HCAs" in text:
+        return "Exclude those hosts or have the port checked (ibstat)."
+    return None
+
+
+def sentence(blamed: Blamed) -> str:
+    """Return an error in words, the same for all processes that have it."""
+    event = blamed.group.first
+    if isinstance(event, Finding):
+        return event.say
+    if isinstance(event, Traceback):
+        said = f"{event.exception}: {event.message}" if event.message else event.exception
+        return event.say or said
+    if isinstance(event, ProcessEnd):
+        first = ", the first to fail" if event.root_cause else ""
+        return f"rank {event.rank} ended with {describe_code(event.exit_code)}{first}"
+    raise TypeError(type(event))
+
+
+def fix_in(event: Event) -> str | None:
+    """Return the fix that a rule gave to an event."""
+    return event.fix if isinstance(event, Finding | Traceback) else None
