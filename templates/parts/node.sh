@@ -11,6 +11,7 @@ case $2 in
   srun) node_rank=$SLURM_PROCID ;;
   *) node_rank=$2 ;;
 esac
+unset "${!OMPI_COMM_WORLD_@}" "${!PMI_@}" "${!PMIX_@}" # the agent's own; its ranks would take them for theirs
 tag=$HPCJOB_JOB_ID.node$node_rank.$$
 HPCJOB_PROCESS=$tag "$python" -m torch.distributed.run --nnodes "$nodes" --node-rank "$node_rank" \
   --nproc-per-node "$procs_per_node" --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" \

@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 46e207f3da1c
+# template local.sh.j2 over base.sh.j2 and parts, sha256 e852f4c6d4a7
 # submit: bash FILE
 
 set -euo pipefail

@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # Miyabi-G, JCAHPC: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 038ce8d7d6ba
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 3f61895692ba
 # submit: qsub FILE
 
 set -euo pipefail
