@@ -52,8 +52,12 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="
 
     @property
     def is_final(self) -> bool:
-        """Whether nobody needs to be asked again: after these ends a scheduler may still start the job anew."""
-        if self.state in _SOFT:
+        """Whether nobody needs to be asked again.
+
+        For a day somebody is: where a scheduler may still start the job anew, and where its history was silent on the
+        code of a failure.
+        """
+        if self.state in _SOFT or (self.state is State.FAILED and self.exit_code is None):
             return datetime.now(timezone.utc) - datetime.fromisoformat(self.time) > _SOFT_FOR
         return self.state.ended
 

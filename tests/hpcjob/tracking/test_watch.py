@@ -9,7 +9,7 @@ import pytest
 
 from hpcjob.states import State
 from hpcjob.tracking.records import Record, append, read_index
-from hpcjob.tracking.watch import ago, refresh, wait_for
+from hpcjob.tracking.watch import ago, cancel, refresh, wait_for
 from tests.hpcjob.jobs import calls, fake_command, with_path
 
 
@@ -55,15 +55,39 @@ def test_one_question_a_cluster(slurm: Path) -> None:
 
 
 def test_changes_are_noted_once_and_ends_are_final(slurm: Path) -> None:
-    """PENDING, RUNNING twice, FAILED: three notes; then no question any more."""
+    """PENDING, RUNNING twice, TIMEOUT: three notes; then no question any more."""
     record = job("7")
-    for state in ("PENDING", "RUNNING", "RUNNING", "FAILED"):
+    for state in ("PENDING", "RUNNING", "RUNNING", "TIMEOUT"):
         (slurm / "rows").write_text(f"7|{state}|None|x\n")
         refresh([record], read_index())
     asked = len(calls(slurm, "squeue"))
     assert refresh([record], read_index())[record].source == "index"
     assert len(calls(slurm, "squeue")) == asked
-    assert [change.state.value for change in read_index().changes[record.key]] == ["PENDING", "RUNNING", "FAILED"]
+    assert [change.state.value for change in read_index().changes[record.key]] == ["PENDING", "RUNNING", "TIMEOUT"]
+
+
+def test_the_code_of_a_failure_is_asked_for_again(slurm: Path) -> None:
+    """The history was silent when the job failed: its code is told as soon as the history has it."""
+    record = job("7")
+    (slurm / "rows").write_text("7|FAILED|None|x\n")
+    status = refresh([record], read_index())[record]
+    assert (status.state, status.exit_code) == (State.FAILED, None)
+    fake_command(slurm, "sacct", "echo 'JobID|State|ExitCode|JobName'; echo '7|FAILED|9:0|x'")
+    status = refresh([record], read_index())[record]
+    assert (status.state, status.exit_code) == (State.FAILED, 9)
+    assert refresh([record], read_index())[record].source == "index"
+
+
+def test_a_failure_after_an_order_to_end_is_a_cancelled_job(slurm: Path) -> None:
+    """Some schedulers tell one from the other by nothing; what is gone after the order was cancelled, too."""
+    records = [job("7"), job("8"), job("9")]
+    (slurm / "rows").write_text("7|RUNNING|None|x\n8|RUNNING|None|x\n9|RUNNING|None|x\n")
+    fake_command(slurm, "scancel", "")
+    for record in records:
+        cancel(record, read_index())
+    (slurm / "rows").write_text("7|FAILED|None|x\n9|COMPLETED|None|x\n")
+    states = [status.state for status in refresh(records, read_index()).values()]
+    assert states == [State.CANCELLED, State.CANCELLED, State.COMPLETED]
 
 
 def test_unknown_tells_its_age_and_ends_nothing(slurm: Path) -> None:
