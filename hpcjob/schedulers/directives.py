@@ -49,6 +49,15 @@ _RESERVATION = _rule(_WORD, _WORD_TAKES)
 _MEMORY = _rule(r"\d+", "a number of MiB")
 _PATH = r"[^\"\\]+"
 
+# Of a job's name: what is replaced by _, what it begins with, how long it is at most.
+_NAMES: Mapping[SchedulerName, tuple[str, str, int]] = {
+    "slurm": (r"[\"'\\]", r".", 200),
+    "pbs": (r"[^A-Za-z0-9._+-]", r"[A-Za-z0-9_]", 200),
+    "gridengine": (r"[^A-Za-z0-9._+-]", r"[A-Za-z_]", 200),
+    "pjm": (r"[^A-Za-z0-9._-]", r"[A-Za-z0-9_]", 63),
+    "local": (r"[\x00-\x1f]", r".", 200),
+}
+
 _COMMON: Mapping[str, Rule] = {
     "account": _rule(_WORD, _WORD_TAKES),
     "queue": _rule(_WORD, _WORD_TAKES),
@@ -122,6 +131,8 @@ def directive(scheduler: SchedulerName, value: str | int, key: str) -> ScriptTex
     rule = require(scheduler, key)
     text = str(value)
     check_text(text, key)
+    if key == "name" and _fits_folder(text):
+        text = _fitted(scheduler, text)
     if not re.fullmatch(rule.pattern, text) or (key == "name" and not _fits_folder(text)):
         raise InputError(f"{key}: {scheduler} cannot take {shorten(text)}", hint=f"it takes {rule.takes}")
     if rule.percent:
@@ -130,5 +141,12 @@ def directive(scheduler: SchedulerName, value: str | int, key: str) -> ScriptTex
 
 
 def _fits_folder(name: str) -> bool:
-    """A job's name is also that of a folder: not ``..``, no blank at an end, and short enough for file systems."""
-    return name.strip(". ") != "" and name == name.strip() and len(name.encode()) <= 200
+    """A job's name is also that of a folder: no slash, not ``..``, no blank at an end, and not too long."""
+    return "/" not in name and name.strip(". ") != "" and name == name.strip() and len(name.encode()) <= 200
+
+
+def _fitted(scheduler: SchedulerName, name: str) -> str:
+    """Return a job's name as the scheduler takes it; records and folders keep the full one."""
+    forbidden, first, longest = _NAMES[scheduler]
+    fitted = re.sub(forbidden, "_", name)
+    return (fitted if re.match(first, fitted) else f"j{fitted}")[:longest]

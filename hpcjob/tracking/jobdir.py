@@ -21,7 +21,8 @@ from neoxlite.common.files import write_whole
 if TYPE_CHECKING:
     from hpcjob.plan import Plan
 
-_UNSAFE = re.compile(r"[/\x00-\x1f\x7f]")
+# Besides what cannot be in a name: what one scheduler or another does not take in the path of a job's output.
+_UNSAFE = re.compile(r"[/\x00-\x1f\x7f\s\"'\\$%:*?]")
 _NAME_BYTES = 100
 _GIT_TIMEOUT_S = 20.0
 _DIFF_BYTES = 20_000_000
@@ -34,7 +35,7 @@ def new_path(plan: Plan, submit_dir: Path) -> Path:
 
 
 def folder_name(name: str) -> str:
-    """Return ``name`` as a folder's name: no slash or control character, no leading dot, at most 100 bytes."""
+    """Return ``name`` as a folder's name that fits into directives: no leading dot, at most 100 bytes."""
     safe = _UNSAFE.sub("_", name).lstrip(".").strip() or "job"
     return safe.encode()[:_NAME_BYTES].decode(errors="ignore")
 

@@ -50,8 +50,9 @@ def ask(scheduler: Scheduler, jobs: Sequence[JobRef], *, history: bool = True) -
     """
     if not jobs:
         return {}
-    records = {job.id: read_exit_record(job.jobdir, job.id) for job in jobs}
     queue = scheduler.queue(jobs)
+    # After the question, which may take long: a job that it says has ended has left its record by then.
+    records = {job.id: read_exit_record(job.jobdir, job.id) for job in jobs}
     open_questions = [job for job in jobs if _needs_history(queue, job.id, records[job.id])]
     past = scheduler.history(open_questions) if history else Answer()
     return {job.id: _decide(job.id, queue, past, records[job.id]) for job in jobs}

@@ -64,7 +64,7 @@ def test_json_holds_script_and_plan(job: Path, capsysbinary: pytest.CaptureFixtu
     ("options", "words"),
     [
         (["--launcher", "srun"], "launcher: srun on abci3"),
-        (["--name", "a b"], "name: pbs cannot take 'a b'"),
+        (["--name", "a/b"], "name: pbs cannot take 'a/b'"),
         (["--env", "HF_TOKEN=x"], "env.HF_TOKEN: a secret"),
         (["--template", "none.j2"], "none.j2: "),
     ],

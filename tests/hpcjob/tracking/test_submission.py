@@ -55,7 +55,7 @@ def test_a_submission_and_its_folder(fake: FakeBin, here: Path) -> None:
     folder = fake("sbatch", "echo '4711;gamma'")
     record = submit(prepare(plan_for("slurm", name="日本 job"), script))
     assert (record.id, record.server, record.name, record.scheduler) == ("4711", "gamma", "日本 job", "slurm")
-    assert re.fullmatch(re.escape(f"{here}/outputs/日本 job/") + r"\d{8}T\d{6}Z-[0-9a-f]{6}", record.directory)
+    assert re.fullmatch(re.escape(f"{here}/outputs/日本_job/") + r"\d{8}T\d{6}Z-[0-9a-f]{6}", record.directory)
     assert record.jobdir.stat().st_mode & 0o777 == 0o700
     assert (record.jobdir / "script.sh").read_text() == script(record.directory)
     assert {path.name for path in record.jobdir.iterdir()} == {"script.sh", "job.yml", "profile.yml", "git.txt"}
@@ -212,7 +212,8 @@ def test_a_folder_that_nodes_do_not_see_is_refused(here: Path) -> None:
     ("name", "folder"),
     [
         ("plain", "plain"),
-        ("日本 語", "日本 語"),
+        ("日本 語", "日本_語"),
+        ("100% $HOME: 'a' \"b\" *?\\", "100%__HOME___a___b_____".replace("%", "_")),
         ("../../etc", "_.._etc"),
         ("/abs", "_abs"),
         (".hidden", "hidden"),
