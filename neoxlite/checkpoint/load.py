@@ -17,6 +17,7 @@ from neoxlite.checkpoint.optimizer_state import MASTER, OptimizerState
 from neoxlite.checkpoint.pieces import Pieces
 from neoxlite.errors import CheckpointError
 from neoxlite.model.naming import is_copy, layer_parameters
+from neoxlite.parallel.sharding import set_value, shape_of
 from neoxlite.parallel.slicing import slicing_of
 from neoxlite.parallel.topology import Topology
 
@@ -73,15 +74,14 @@ def load_weights(folder: Path, module: nn.Module, topology: Topology | None = No
     for name, parameter in layer_parameters(module):
         index, _, local_name = name.partition(".")
         wanted[int(index)][local_name] = parameter
-    with torch.no_grad():
-        for number, parameters in wanted.items():
-            path = folder / f"layer_{number:02d}.safetensors"
-            tensors = _read(path)
-            _compare(path, parameters, tensors)
-            for local_name, target in parameters.items():
-                slicing, full = slicing_of(target), tensors[local_name]
-                mine = full if slicing is None else slicing.take(full, topology.tensor_rank, topology.tensor_size)
-                target.copy_(mine)
+    for number, parameters in wanted.items():
+        path = folder / f"layer_{number:02d}.safetensors"
+        tensors = _read(path)
+        _compare(path, parameters, tensors)
+        for local_name, target in parameters.items():
+            slicing, full = slicing_of(target), tensors[local_name]
+            mine = full if slicing is None else slicing.take(full, topology.tensor_rank, topology.tensor_size)
+            set_value(target, mine, topology)
 
 
 def _read(path: Path) -> dict[str, Tensor]:
@@ -100,7 +100,7 @@ def _compare(path: Path, parameters: dict[str, Tensor], tensors: dict[str, Tenso
         raise CheckpointError(f"{path}: only {whose} has the parameter {name}", hint=other)
     for name, parameter in parameters.items():
         slicing = slicing_of(parameter)
-        shape = list(parameter.shape if slicing is None else slicing.full_shape)
+        shape = list(shape_of(parameter) if slicing is None else slicing.full_shape)
         if list(tensors[name].shape) != shape:
             raise CheckpointError(
                 f"{path}: {name} has the shape {list(tensors[name].shape)}, this model's {shape}", hint=other

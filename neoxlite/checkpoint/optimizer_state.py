@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from neoxlite.model.naming import is_copy, layer_parameters
+from neoxlite.parallel.sharding import own_shard
 from neoxlite.parallel.slicing import Slicing, slicing_of
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -55,29 +56,45 @@ class OptimizerState:
     def __init__(self, engine: Any):
         self._engine = engine
         zero = engine.optimizer
-        self._zero = zero if engine.zero_stage > 0 else None
+        self._zero: Any = zero if engine.zero_stage > 0 else None
         self._torch: torch.optim.Optimizer = zero.optimizer if engine.zero_stage > 0 else zero
 
     def fragments(self) -> Iterator[Fragment]:
         """Yield this rank's fragments, allocating the moments if no step has been taken yet."""
         self._allocate()
         for name, parameter in layer_parameters(self._engine.module):
-            flat, sliced, copied = parameter.detach().view(-1), slicing_of(parameter), is_copy(parameter)
-            if self._zero is None:
-                state = self._torch.state[parameter]
-                yield Fragment(name, 0, {kind: state[kind].view(-1) for kind in MOMENTS}, flat, sliced, copied)
-                continue
-            mapping = parameter._hp_mapping  # type: ignore[attr-defined] # DeepSpeed's
-            if mapping is None:
-                continue
-            # Not by DeepSpeed's own links to the moments: it makes them after the first group's step, when the other
-            # groups have none yet.
-            partition = self._torch.param_groups[mapping.param_group_index]["params"][0]
-            here, there = mapping.lp_fragment_address, mapping.hp_fragment_address
-            state = self._torch.state[partition]
-            tensors = {kind: state[kind].narrow(0, there.start, there.numel) for kind in MOMENTS}
-            tensors[MASTER] = partition.detach().narrow(0, there.start, there.numel)
-            yield Fragment(name, here.start, tensors, flat.narrow(0, here.start, here.numel), sliced, copied)
+            found = self._of_parameter(parameter)
+            if found is not None:
+                start, elements, tensors = found
+                yield Fragment(name, start, tensors, elements, slicing_of(parameter), is_copy(parameter))
+
+    def _of_parameter(self, parameter: Any) -> tuple[int, Tensor, dict[str, Tensor]] | None:
+        """Return first element, the weights and the state of this rank's part of a parameter; None for no part."""
+        if self._zero is None:
+            state = self._torch.state[parameter]
+            return 0, parameter.detach().view(-1), {kind: state[kind].view(-1) for kind in MOMENTS}
+        if self._engine.zero_stage == 3:
+            start, shard = own_shard(parameter, self._engine.topology)
+            group, offset, _ = self._zero.grad_position[self._zero.get_param_id(parameter)]
+            partition = self._zero.fp32_partitioned_groups_flat[group]
+            return (start, shard, self._stretch(partition, offset, shard.numel())) if shard.numel() else None
+        mapping = parameter._hp_mapping
+        if mapping is None:
+            return None
+        # Not by DeepSpeed's own links to the moments: it makes them after the first group's step, when the other
+        # groups have none yet.
+        partition = self._torch.param_groups[mapping.param_group_index]["params"][0]
+        here, there = mapping.lp_fragment_address, mapping.hp_fragment_address
+        elements = parameter.detach().view(-1).narrow(0, here.start, here.numel)
+        return here.start, elements, self._stretch(partition, there.start, there.numel)
+
+    def _stretch(self, partition: Tensor, start: int, numel: int) -> dict[str, Tensor]:
+        """Return views of a stretch of a flat partition: its moments and itself, the master weights."""
+        state = self._torch.state[partition]
+        return {
+            **{kind: state[kind].narrow(0, start, numel) for kind in MOMENTS},
+            MASTER: partition.detach().narrow(0, start, numel),
+        }
 
     @property
     def step(self) -> int:
@@ -94,12 +111,17 @@ class OptimizerState:
     def _allocate(self) -> None:
         """Give every tensor that the optimizer drives its state, as AdamW's own first step would."""
         fused = bool(self._torch.defaults.get("fused"))
-        for group in self._torch.param_groups:
-            for parameter in group["params"]:
-                state = self._torch.state[parameter]
-                if state:
-                    continue
-                device = parameter.device if fused else "cpu"
-                state["step"] = torch.zeros((), dtype=torch.float32, device=device)
-                for kind in MOMENTS:
-                    state[kind] = torch.zeros_like(parameter.detach(), memory_format=torch.preserve_format)
+        for parameter in self._driven():
+            state = self._torch.state[parameter]
+            if state:
+                continue
+            device = parameter.device if fused else "cpu"
+            state["step"] = torch.zeros((), dtype=torch.float32, device=device)
+            for kind in MOMENTS:
+                state[kind] = torch.zeros_like(parameter.detach(), memory_format=torch.preserve_format)
+
+    def _driven(self) -> list[Tensor]:
+        """Return the tensors that the torch optimizer steps; under stage 3 its groups hold them in a step only."""
+        if self._engine.zero_stage == 3:
+            return list(self._zero.fp32_partitioned_groups_flat)
+        return [parameter for group in self._torch.param_groups for parameter in group["params"]]

@@ -25,6 +25,7 @@ from neoxlite.checkpoint.pieces import piece_key
 from neoxlite.common.files import write_whole
 from neoxlite.errors import CheckpointError
 from neoxlite.model.naming import is_copy, layer_parameters
+from neoxlite.parallel.sharding import value_of
 from neoxlite.parallel.slicing import slicing_of
 from neoxlite.parallel.topology import Topology
 
@@ -93,11 +94,12 @@ def _write_share(folder: Path, engine: Any, contents: Contents) -> dict[str, dic
     topology = engine.topology
     written = []
     for index, parameters in _parameters_by_layer(engine.module).items():
-        if index % topology.data_size != topology.data_rank:
+        mine = index % topology.data_size == topology.data_rank
+        if not mine and engine.zero_stage < 3:
             continue
-        # The tensor-parallel ranks give their slices one layer at a time; the first of them writes.
+        # Layer by layer: the ranks that hold parts of one give them, and a rank whose turn it is writes.
         tensors = {name: _whole(parameter, topology) for name, parameter in parameters.items()}
-        if topology.tensor_rank == 0:
+        if mine and topology.tensor_rank == 0:
             written.append(_write_tensors(folder, f"layer_{index:02d}.safetensors", tensors))
     if contents.with_optimizer:
         master = engine.module_dtype != torch.float32
@@ -131,8 +133,8 @@ def _parameters_by_layer(module: torch.nn.Module) -> dict[int, dict[str, Tensor]
 
 
 def _whole(parameter: Tensor, topology: Topology) -> Tensor:
-    """Return a parameter from the slices of all tensor-parallel ranks, which call this together."""
-    slicing, mine = slicing_of(parameter), parameter.detach()
+    """Return a parameter from its shards and slices on other ranks, which call this together."""
+    slicing, mine = slicing_of(parameter), value_of(parameter, topology)
     if slicing is None or topology.tensor_size == 1:
         return mine
     slices = [torch.empty_like(mine) for _ in range(topology.tensor_size)]

@@ -32,7 +32,7 @@ from neoxlite.training.stages import stage_bounds
 
 _DTYPES = {"fp32": torch.float32, "bfloat16": torch.bfloat16}
 _ACCUMULATION = {"fp32": "fp32", "bf16": "bf16", "bfloat16": "bf16", "float32": "fp32"}
-# Keys of zero_optimization that tune stage 1 and leave its results alone.
+# Keys of zero_optimization that tune a stage and leave its results alone.
 _ZERO_TUNING = (
     "allgather_partitions",
     "allgather_bucket_size",
@@ -41,6 +41,10 @@ _ZERO_TUNING = (
     "reduce_bucket_size",
     "contiguous_gradients",
     "round_robin_gradients",
+    "stage3_param_persistence_threshold",
+    "stage3_prefetch_bucket_size",
+    "stage3_max_live_parameters",
+    "sub_group_size",
 )
 
 
@@ -119,13 +123,19 @@ class Engine:
 
     def mean_loss(self, batches: Iterator[npt.NDArray[np.int64]], count: int) -> Tensor:
         """Return the mean loss (fp32 scalar) over ``count`` micro-batches of every replica, with dropout off."""
-        self.module.eval()
+        self.deepspeed.eval()
         try:
             with torch.no_grad():
-                losses = [self.module(*self.inputs(batch)).float() for batch in itertools.islice(batches, count)]
+                losses = [self._forward(batch).float() for batch in itertools.islice(batches, count)]
         finally:
-            self.module.train()
+            self.deepspeed.train()
         return mean_over_replicas(torch.stack(losses).mean(), self.topology)
+
+    def _forward(self, batch: npt.NDArray[np.int64]) -> Tensor:
+        # Stage 3 gathers parameters in hooks that its engine prepares.
+        module = self.deepspeed if self.zero_stage == 3 else self.module
+        loss: Tensor = module(*self.inputs(batch))
+        return loss
 
     def inputs(self, batch: npt.NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return tokens, labels and loss mask of a micro-batch, on the device."""
@@ -186,10 +196,6 @@ def check_supported(cfg: Any) -> None:
     model_dtype(cfg.precision)
     if cfg.pipe_partition_method.lower() != "parameters":  # that one waits for the vocabulary
         stage_bounds(cfg)
-    if cfg.zero_stage > 1:
-        raise ConfigError(
-            f"zero_optimization.stage: {cfg.zero_stage} is not supported yet", hint="set zero_optimization.stage: 1"
-        )
     if cfg.zero_stage == 0 and cfg.precision != "fp32":
         raise ConfigError(
             f"{cfg.precision} needs zero_optimization.stage: 1",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 GLOBAL_BATCH = 8
@@ -29,7 +30,20 @@ def layout(name: str, stage: int, *, recompute: bool = False) -> tuple[int, dict
         "pipe_parallel_size": pipeline,
         "train_micro_batch_size_per_gpu": GLOBAL_BATCH // data // accumulation,
         "gradient_accumulation_steps": accumulation,
-        "zero_optimization": {"stage": stage},
+        # Small parameters would stay whole on every rank, and all of these are small.
+        "zero_optimization": {"stage": stage, **({"stage3_param_persistence_threshold": 0} if stage == 3 else {})},
         "checkpoint_activations": recompute,
     }
     return data * tensor * pipeline, keys
+
+
+_ALONE: dict[str, Any] = {}
+
+
+def single_process(train: Callable[..., Any], iterations: int, changes: Mapping[str, Any]) -> Any:
+    """Return a run of one process without ZeRO or recomputation; made once for each model and length."""
+    key = f"{iterations} {sorted(changes.items())}"
+    if key not in _ALONE:
+        size, keys = layout("dp1", 0)
+        _ALONE[key] = train(size, train_iters=iterations, **keys, **changes)
+    return _ALONE[key]

@@ -37,10 +37,10 @@ def test_the_2_7b_model_says_layers_37() -> None:
 
 
 def test_a_stage_without_parameters_is_refused(config_of: Callable[..., Any]) -> None:
-    """Eight stages for three blocks would leave one a helper layer only; the nearest number that works is named."""
+    """Seven or eight stages for three blocks leave one a helper layer only; the nearest number that works is named."""
     with pytest.raises(ConfigError, match="pipe_parallel_size: 8 leaves stage 1") as caught:
         stage_bounds(config_of(8, pipe_parallel_size=8))
-    assert caught.value.hint == "the nearest that works: pipe_parallel_size: 7"
+    assert caught.value.hint == "the nearest that works: pipe_parallel_size: 6"
 
 
 def _held(ranks: Any, cfg: Any) -> list[str]:

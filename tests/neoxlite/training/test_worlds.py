@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 import torch
 from forked_worlds import stop_file
-from layouts import LLAMA, TIED, layout
 
 Train = Callable[..., Any]
-Layout = tuple[int, dict[str, Any]]
 
 
 def test_two_ranks_with_zero_1_follow_one(train: Train) -> None:
@@ -37,50 +35,6 @@ def test_a_stopped_run_goes_on_bit_by_bit(precision: str, stages: int, train: Tr
     assert [run.outcomes[0].iteration for run in (first, second)] == [6, 10]
     assert first.losses + second.losses == unbroken.losses
     assert first.grad_norms + second.grad_norms == unbroken.grad_norms
-
-
-def continue_in_another(train: Train, root: Path, before: Layout, after: Layout, **changes: Any) -> None:
-    """Stop a run in one layout, go on in another, and compare the two halves with an unbroken single process."""
-    where = {"save": str(root), "load": str(root), "checkpoint_factor": 100}
-    (first_size, first_keys), (second_size, second_keys) = before, after
-    size, keys = layout("dp1", 1)
-    unbroken = train(size, **keys, **changes)
-    first = train(first_size, **first_keys, **changes, **where, at={4: stop_file("request")})
-    second = train(second_size, **second_keys, **changes, **where)
-    assert [run.outcomes[0].iteration for run in (first, second)] == [5, 10]
-    np.testing.assert_allclose(first.losses + second.losses, unbroken.losses, rtol=1e-5, atol=0)
-    np.testing.assert_allclose(first.grad_norms + second.grad_norms, unbroken.grad_norms, rtol=1e-5, atol=0)
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (("dp2", 1), ("dp1", 0)),
-        (("dp1", 0), ("dp2", 1)),
-        (("dp2", 1), ("tp2", 0)),
-        (("tp2", 0), ("dp2", 1)),
-        (("dp2 x tp2", 1), ("pp2", 1)),
-        (("pp2", 1), ("tp2", 1)),
-        (("dp1", 1), ("dp2 x pp2", 1)),
-        (("dp2 x pp2", 1), ("dp1", 0)),
-    ],
-)
-def test_a_checkpoint_goes_on_in_another_layout(
-    before: tuple[str, int], after: tuple[str, int], train: Train, tmp_path: Path
-) -> None:
-    """Layout and ZeRO stage may change between save and load; the curve goes on to 1e-5."""
-    continue_in_another(train, tmp_path / "ck", layout(*before), layout(*after))
-
-
-def test_a_tied_matrix_survives_a_change_of_stages(train: Train, tmp_path: Path) -> None:
-    """It is written once, by the first stage, and read by both; its moments too."""
-    continue_in_another(train, tmp_path / "ck", layout("pp2", 1), layout("dp1", 1), **TIED)
-    continue_in_another(train, tmp_path / "back", layout("dp1", 1), layout("pp2", 1), **TIED)
-
-
-def test_stacked_matrices_survive_a_change_of_slices(train: Train, tmp_path: Path) -> None:
-    """Gated MLPs and grouped queries are sliced part by part, weights and moments alike."""
-    continue_in_another(train, tmp_path / "ck", layout("tp2", 1), layout("dp1", 1), **LLAMA)
 
 
 def test_bf16_follows_fp32_without_a_phantom_step(train: Train) -> None:
