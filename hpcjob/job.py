@@ -91,7 +91,8 @@ class JobFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
         extra: raw directives, without the scheduler's prefix.
         exclude: nodes not to run on (Slurm).
         reservation: name of a reservation (Slurm, PBS).
-        stop_before_s: seconds before the walltime at which the trainer is asked to save and end.
+        stop_before_s: seconds before the walltime at which the trainer is asked to save and end; at most a quarter of
+            the walltime, 0: never.
         train: the work, as a training run.
         command: the work, as argv started on all ranks (on one for kinds other than ``train``).
         steps: the work, as several steps.

@@ -127,7 +127,7 @@ def _find_profile(name: str, *, but: Sequence[Path] = ()) -> Path:
         if not any(path.samefile(other) for other in but):
             return path
     known = profile_names()
-    near = difflib.get_close_matches(name, [*known, *_aliases()], n=3, cutoff=0.5)
+    near = difflib.get_close_matches(name, [*known, *aliases()], n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise InputError(f"no profile {name!r}", hint=f"{hint}profiles: {', '.join(known)} (`hpcjob profile list`)")
 
@@ -149,7 +149,8 @@ def _files(folders: Iterable[Path]) -> Iterator[Path]:
         yield from sorted(folder.glob("*.yml"))
 
 
-def _aliases() -> list[str]:
+def aliases() -> list[str]:
+    """Return the aliases of all profiles that are found."""
     return [alias for path in _files(resources.folders(PROFILES)) for alias in _aliases_of(path)]
 
 

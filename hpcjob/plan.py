@@ -134,7 +134,10 @@ def make_plan(
             f"gpus_per_node: {gpus} asked, a node of {_where(profile, queue)} has {profile.node.gpus}",
             hint=f"ask for at most {profile.node.gpus}, or for more nodes",
         )
+    procs = (job.procs_per_node or gpus or 1) if trains else 1
     walltime_s = _walltime_s(job, profile, queue)
+    if trains and procs < profile.node.gpus:
+        told.append(f"{_count(procs, 'rank')} on each node of {profile.node.gpus} GPUs: the others stay idle")
     if not account and (profile.scheduler.account_required or profile.scheduler.account not in ("none", "--account")):
         told.append(_no_account(profile))
     return Plan(
@@ -143,11 +146,11 @@ def make_plan(
         profile=profile,
         nodes=job.nodes,
         gpus_per_node=gpus,
-        procs_per_node=(job.procs_per_node or gpus or 1) if trains else 1,
+        procs_per_node=procs,
         cpus_per_proc=job.cpus_per_gpu,
         memory_gib=None if job.memory is None else parse_memory_gib(job.memory),
         walltime_s=walltime_s,
-        stop_before_s=job.stop_before_s if job.stop_before_s < walltime_s else 0,
+        stop_before_s=min(job.stop_before_s, walltime_s // 4),
         queue=queue,
         account=account,
         modules=tuple(profile.modules.load if job.modules is None else job.modules),
@@ -255,15 +258,16 @@ def _train_argv(train: Train) -> tuple[str, ...]:
     argv = ["python", "-m", "neoxlite", "train"]
     if train.conf_dir:
         argv += ["-d", train.conf_dir]
-    for key, value in _leaves(train.set):
+    for key, value in leaves(train.set):
         argv += ["--set", f"{key}={_yaml_text(value)}"]
     return (*argv, "--", *train.configs)
 
 
-def _leaves(values: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, Any]]:
+def leaves(values: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, Any]]:
+    """Yield dotted key and value of what stands in nested mappings: ``optimizer.params.lr``."""
     for key, value in values.items():
         if isinstance(value, dict) and value:
-            yield from _leaves(value, f"{above}{key}.")
+            yield from leaves(value, f"{above}{key}.")
         else:
             yield f"{above}{key}", value
 

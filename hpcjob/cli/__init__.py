@@ -11,7 +11,7 @@ _COMMANDS = {
     "render": ("hpcjob.cli.render:render", "Print the batch script of a job."),
     "submit": ("hpcjob.cli.submit:submit", "Submit a job, and follow it if asked."),
     "status": ("hpcjob.cli.status:status", "State of jobs."),
-    "list": ("hpcjob.cli.list:list_jobs", "Jobs submitted from here, newest first."),
+    "list": ("hpcjob.cli.list:list_jobs", "Jobs you submitted, newest first."),
     "show": ("hpcjob.cli.show:show", "Everything known of one job."),
     "tail": ("hpcjob.cli.tail:tail", "Follow a job's log: loss, NCCL, errors."),
     "explain": ("hpcjob.cli.explain:explain", "Say why a job ended: one cause, one fix."),
@@ -35,7 +35,7 @@ def cli() -> None:
 
     \b
     Examples:
-      hpcjob render --profile abci --nodes 2           the blog's 2.7B run as a PBS script
+      hpcjob render --profile abci --nodes 2           the 2.7B run as a PBS script
       hpcjob submit jobs/2.7B/dp.yml --profile lab     submit it to a Slurm cluster
       hpcjob submit jobs/quickstart.yml --profile local --follow
       hpcjob tail latest -f --loss                     loss, rate, tokens/s as they come

@@ -29,9 +29,9 @@ def _complete_job(ctx: click.Context, parameter: click.Parameter, incomplete: st
 
 
 def complete_profile(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    from hpcjob.load import profile_names
+    from hpcjob.load import aliases, profile_names
 
-    return [name for name in profile_names() if name.startswith(incomplete)]
+    return [name for name in [*profile_names(), *aliases()] if name.startswith(incomplete)]
 
 
 _OPTIONS = (
@@ -109,4 +109,10 @@ def _split(item: str, option: str, shape: str) -> tuple[str, str]:
 def _python(text: str) -> dict[str, str]:
     if text.startswith("conda:"):
         return {"conda": text.removeprefix("conda:")}
-    return {"venv" if Path(text).expanduser().is_dir() else "executable": text}
+    path = Path(text).expanduser()
+    if "/" in text and not path.exists():
+        raise InputError(
+            f"--python: there is no {text} here",
+            hint="for one that only the nodes have: --set python.venv=PATH or --set python.executable=PATH",
+        )
+    return {"venv" if path.is_dir() else "executable": text}

@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 @job_options
 @click.option("--follow", "-f", is_flag=True, help="Print the log until the job has ended; exit with the job's code.")
 @click.option("--dry-run", is_flag=True, help="Print the script and the command; nothing is written or submitted.")
+@click.option("--no-check", is_flag=True, help="Submit although the training configuration would be refused.")
 @click.option("--json", "as_json", is_flag=True, help="Print the new job as one JSON object.")
-def submit(follow: bool, dry_run: bool, as_json: bool, **options: Any) -> int:
+def submit(follow: bool, dry_run: bool, no_check: bool, as_json: bool, **options: Any) -> int:
     """Render the script of JOB for a cluster, submit it from this folder, and keep track of it.
 
     A submission has a folder of its own, outputs/NAME/TIME-UID below this one: the script, the job and the profile as
     they were resolved, the git commit and diff, and then the logs. What the scheduler refuses leaves no trace.
+
+    The configuration of a training run is read first, with the job's number of ranks: what the trainer would refuse
+    after hours in the queue is refused here.
 
     \b
     Examples:
@@ -35,6 +39,7 @@ def submit(follow: bool, dry_run: bool, as_json: bool, **options: Any) -> int:
     With --follow, Ctrl-C ends the printing, not the job.
     """
     from hpcjob.cli.options import plan_from_options
+    from hpcjob.precheck import check_training
     from hpcjob.render import render
     from hpcjob.tracking.submission import prepare
     from hpcjob.tracking.submission import submit as submit_once
@@ -42,7 +47,7 @@ def submit(follow: bool, dry_run: bool, as_json: bool, **options: Any) -> int:
     if follow and as_json:
         raise click.UsageError("--follow and --json do not go together; use hpcjob tail -f --json")
     plan, _ = plan_from_options(**options)
-    for note in plan.notes:
+    for note in [*plan.notes, *([] if no_check else check_training(plan))]:
         print(f"hpcjob: note: {note}", file=sys.stderr)
     prepared = prepare(plan, lambda jobdir: render(plan, jobdir=jobdir))
     if dry_run:

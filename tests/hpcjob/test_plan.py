@@ -249,8 +249,8 @@ def test_environment_and_modules() -> None:
 
 
 @pytest.mark.parametrize(
-    ("walltime", "before", "planned"), [("1:00:00", 300, 300), ("0:05:00", 300, 0), ("1:00:00", 0, 0)]
+    ("walltime", "before", "planned"), [("1:00:00", 300, 300), ("0:05:00", 300, 75), ("1:00:00", 0, 0)]
 )
 def test_stop_before_the_walltime(walltime: str, before: int, planned: int) -> None:
-    """A warning that would come before the start is none."""
+    """A short job keeps three quarters of its time for work, and still saves before the end; 0 asks for nothing."""
     assert plan({"walltime": walltime, "stop_before_s": before}).stop_before_s == planned

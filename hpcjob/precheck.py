@@ -1,0 +1,65 @@
+"""What a training run will say at its start, said at submission: its configuration is read with the job's ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcjob.errors import InputError
+from hpcjob.plan import leaves
+
+if TYPE_CHECKING:
+    from hpcjob.job import Train
+    from hpcjob.plan import Plan
+    from neoxlite.config import NeoxConfig
+
+_DATA_KEYS = ("data_path", "train_data_paths", "valid_data_paths", "test_data_paths")
+_FILE_KEYS = ("vocab_file", "merge_file")
+
+
+def check_training(plan: Plan) -> list[str]:
+    """Read the configuration of each training step of ``plan`` as the job will, from the current folder.
+
+    Returns:
+        What the user should know: warnings of the configuration, and data that is not there (of the first step only: an
+        earlier step may make what a later one reads).
+
+    Raises:
+        InputError: the trainer would refuse it; the message is the trainer's own.
+    """
+    from neoxlite.common.errors import UserError
+    from neoxlite.config import load_config
+
+    notes: list[str] = []
+    for number, (name, train, ranks) in enumerate(_trainings(plan)):
+        try:
+            cfg = load_config(train.configs, train.conf_dir, dict(leaves(train.set)), ranks)
+        except UserError as error:
+            hint = f"{error.hint}; --no-check submits it all the same" if error.hint else None
+            raise InputError(f"{name}: neoxlite would refuse this: {error.message}", hint=hint) from None
+        notes += [f"{name}: {warning}" for warning in cfg.warnings]
+        if number == 0 and (plan.job.train or (plan.job.steps and plan.job.steps[0].train)):
+            notes += [f"{name}: {missing}" for missing in _missing(cfg)]
+    return notes
+
+
+def _trainings(plan: Plan) -> Iterator[tuple[str, Train, int]]:
+    """Yield name, work and number of ranks of each training step."""
+    works = [plan.job.train] if plan.job.train else [step.train for step in plan.job.steps or []]
+    for step, train in zip(plan.steps, works, strict=False):
+        if train:
+            yield step.name, train, 1 if step.launcher == "none" else plan.world_size
+
+
+def _missing(cfg: NeoxConfig) -> Iterator[str]:
+    for key in _DATA_KEYS:
+        value = getattr(cfg, key)
+        for prefix in [value] if isinstance(value, str) else value or []:
+            lacking = [suffix for suffix in (".bin", ".idx") if not Path(f"{prefix}{suffix}").is_file()]
+            if lacking:
+                yield f"{key}: {prefix} has no {' and no '.join(lacking)} here"
+    for key in _FILE_KEYS:
+        value = getattr(cfg, key)
+        if isinstance(value, str) and not Path(value).exists():
+            yield f"{key}: there is no {value} here"

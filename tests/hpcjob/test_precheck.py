@@ -1,0 +1,89 @@
+"""What the trainer would refuse after hours in the queue is refused, or said, at submission."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcjob.cli import main
+
+MODEL = "num_layers: 1\nhidden_size: 32\nnum_attention_heads: 2\nseq_length: 8\nmax_position_embeddings: 8\n"
+RUN = MODEL + "train_batch_size: 8\ntrain_micro_batch_size_per_gpu: 2\ntrain_iters: 2\nlr_decay_iters: 2\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A submit folder with a model's configuration; the batch of 8 divides by 2 x 4 ranks, not by 2 x 3."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "run.yml").write_text(RUN + "data_path: here\nvocab_file: tok.json\n")
+    (tmp_path / "job.yml").write_text("profile: local\nprocs_per_node: 4\ntrain: {configs: [run.yml]}\n")
+    for suffix in (".bin", ".idx"):
+        (tmp_path / f"here{suffix}").touch()
+    (tmp_path / "tok.json").touch()
+    return tmp_path
+
+
+def _dry(*more: str) -> int:
+    return main(["submit", "job.yml", "--dry-run", *more])
+
+
+def test_a_run_that_fits_is_not_remarked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Data and tokenizer are there, the batch divides: no note."""
+    assert _dry() == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_the_number_of_ranks_is_the_jobs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three ranks cannot share a batch of 8 in micro-batches of 2: the trainer's own equation, before the queue."""
+    assert _dry("--set", "procs_per_node=3") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("hpcjob: train: neoxlite would refuse this: ")
+    assert "8 != micro-batch 2 x accumulation 1 x data parallel 3 = 6" in error
+    assert "--no-check submits it all the same" in error
+    assert _dry("--set", "procs_per_node=3", "--no-check") == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("train.set.hiden_size=3", "hiden_size is not a GPT-NeoX key"),
+        ("train.configs=[nosuch.yml]", "nosuch.yml"),
+        ("train.set.num_attention_heads=5", "num_attention_heads"),
+    ],
+)
+def test_mistakes_in_the_configuration(
+    folder: Path, capsys: pytest.CaptureFixture[str], setting: str, words: str
+) -> None:
+    """A key, a file and a value that the trainer does not take."""
+    assert _dry("--set", setting) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_data_that_is_not_there_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Half a dataset and no tokenizer: notes, since they may come before the job starts."""
+    (folder / "here.idx").unlink()
+    (folder / "tok.json").unlink()
+    assert _dry() == 0
+    error = capsys.readouterr().err
+    assert "hpcjob: note: train: data_path: here has no .idx here\n" in error
+    assert "hpcjob: note: train: vocab_file: there is no tok.json here\n" in error
+
+
+def test_what_an_earlier_step_makes_is_not_missed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only a first step must find its data."""
+    (folder / "here.bin").unlink()
+    steps = "[{name: make, command: [touch, here.bin]}, {name: fit, train: {configs: [run.yml]}}]"
+    (folder / "job.yml").write_text(f"profile: local\nsteps: {steps}\n")
+    assert _dry() == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_idle_gpus_and_an_absent_python_are_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two ranks on a node of eight GPUs cost eight; a --python that is not here is not guessed at."""
+    argv = ["render", "job.yml", "-p", "abci", "-A", "gxx", "--set", "procs_per_node=2"]
+    assert main(argv) == 0
+    assert "2 ranks on each node of 8 GPUs: the others stay idle" in capsys.readouterr().err
+    assert main([*argv, "--python", "/groups/gxx/venv"]) == 2
+    assert "--set python.venv=PATH" in capsys.readouterr().err
