@@ -180,6 +180,8 @@ def test_a_pid_that_came_round_again_is_not_the_job(here: Path) -> None:
         record = submit_local("exit 0")
         end_of(record)
         path = record.jobdir / "local.json"
+        mark = json.loads(path.read_text())["mark"]
+        until(lambda: not supervisor.processes_of(mark, set()))  # the supervisor too
         (record.jobdir / f"{record.id}_exit.json").unlink()
         gone = {"pid": other.pid, "start": 1, "supervisor": other.pid, "supervisor_start": 1, "state": None}
         path.write_text(json.dumps({**json.loads(path.read_text()), **gone}))
