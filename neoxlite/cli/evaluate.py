@@ -51,7 +51,9 @@ def evaluate(
     from neoxlite.parallel.ranks import ranks_from_environment
 
     ranks = ranks_from_environment()
-    cfg = load_config(config, conf_dir, parse_assignments(assignments), ranks.world_size)
+    # Every rank has the whole model here. A single process takes a configuration for stages and slices as it is.
+    world_size = ranks.world_size if ranks.world_size > 1 else None
+    cfg = load_config(config, conf_dir, parse_assignments(assignments), world_size)
     folder = load_folder(load, cfg, iteration)
     pair = _training_and_validation(cfg) if n_grams else None
 

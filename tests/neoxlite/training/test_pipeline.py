@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -15,6 +16,8 @@ from neoxlite.config import load_config
 from neoxlite.errors import ConfigError
 from neoxlite.parallel.topology import Grid, Topology
 from neoxlite.training.stages import stage_bounds, stage_line
+
+Function = Callable[..., Any]
 
 
 def shipped(name: str, *, world_size: int, **overrides: Any) -> Any:
@@ -36,7 +39,7 @@ def test_the_2_7b_model_says_layers_37() -> None:
     assert second.startswith("RANK=4 STAGE=1 LAYERS=19 [18, 37) STAGE_PARAMS=1387607040 (1387.607M) ")
 
 
-def test_a_stage_without_parameters_is_refused(config_of: Callable[..., Any]) -> None:
+def test_a_stage_without_parameters_is_refused(config_of: Function) -> None:
     """Seven or eight stages for three blocks leave one a helper layer only; the nearest number that works is named."""
     with pytest.raises(ConfigError, match="pipe_parallel_size: 8 leaves stage 1") as caught:
         stage_bounds(config_of(8, pipe_parallel_size=8))
@@ -61,7 +64,7 @@ def _held(ranks: Any, cfg: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("method", ["type:transformer|mlp", "uniform", "parameters"])
-def test_a_stage_holds_its_layers_only(method: str, world: Any, config_of: Callable[..., Any]) -> None:
+def test_a_stage_holds_its_layers_only(method: str, world: Any, config_of: Function) -> None:
     """The names on the two ranks are those of their layers; a tied matrix is the first's, and a copy on the last."""
     cfg = config_of(2, pipe_parallel_size=2, pipe_partition_method=method, no_weight_tying=False, pos_emb="learned")
     cut = stage_bounds(cfg, 64)[1]
@@ -73,7 +76,30 @@ def test_a_stage_holds_its_layers_only(method: str, world: Any, config_of: Calla
     assert not any("copy" in name for name in first)
 
 
-def test_validation_through_stages_gives_the_single_process_s_loss(train: Callable[..., Any], tmp_path: Path) -> None:
+def test_one_process_evaluates_and_generates_from_stages_and_slices(
+    train: Callable[..., Any],
+    command: Callable[..., Any],
+    config_of: Callable[..., Any],
+    text_data: str,
+    tmp_path: Path,
+) -> None:
+    """A checkpoint of two stages of two slices, with its own configuration, has the loss of one process's."""
+    losses = []
+    for name in ("tp2 x pp2", "dp1"):
+        size, keys = layout(name, 1)
+        root = tmp_path / name
+        train(size, **keys, train_iters=3, save=str(root), checkpoint_factor=3)
+        config_of(size, **keys, train_iters=3, data_path=text_data)
+        code, out, err = command("evaluate", str(tmp_path / "tiny.yml"), "--load", str(root), "--json")
+        assert code == 0, err
+        losses.append(json.loads(out)["splits"]["valid"]["loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    code, out, err = command("generate", "--load", str(tmp_path / "tp2 x pp2"), "--prompt", "def", "--max-new-tokens=2")
+    assert code == 0, err
+    assert out.startswith("def")
+
+
+def test_validation_through_stages_gives_the_single_process_s_loss(train: Function, tmp_path: Path) -> None:
     """During and after training, over the same held-out batches, also with more of them than the accumulation."""
     evaluation = {"eval_interval": 4, "eval_iters": 3}
     runs = []
