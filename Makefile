@@ -18,7 +18,7 @@ demo: ## train a small model on this machine, from nothing to generated text
 venv: ## make .venv with what development and tests need
 	@$(PYTHON) scripts/make_venv.py --extra test
 
-services: ## install the real Slurm, Open MPI, pdsh, sshd and modules (root on Debian or Ubuntu)
+services: ## install the real Slurm, Grid Engine, Open MPI, pdsh, sshd and modules (root on Debian or Ubuntu)
 	@PYTHON=$(PYTHON) scripts/install_services.sh
 
 lint: venv ## ruff and mypy
@@ -26,7 +26,7 @@ lint: venv ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: services lint ## what CI runs: lint, the fast tests, then the tests on a real Slurm
+test: services lint ## what CI runs: lint, the fast tests, then the tests on a real Slurm and Grid Engine
 	$(BIN)/python -m pytest -n $(WORKERS)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "cluster and not full" tests/cluster
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Install what the cluster tests drive: Slurm with its accounting, Open MPI, pdsh, sshd, environment modules.
+# Install what the cluster tests drive: Slurm with its accounting, Grid Engine, Open MPI, pdsh, sshd, environment modules.
 # Acts only as root on Debian or Ubuntu; elsewhere it says so and ends well, and the tests that miss a program
 # say which one. Nothing to do costs a few milliseconds.
 set -euo pipefail
 
 packages=(slurmctld slurmd slurm-client slurmdbd munge mariadb-server-core mariadb-client-core
-          openmpi-bin openssh-server openssh-client pdsh iproute2 util-linux)
+          openmpi-bin openssh-server openssh-client pdsh iproute2 util-linux
+          gridengine-master gridengine-exec gridengine-client)
 
 # Lmod and environment-modules conflict in Debian: keep the one that is there.
 [ -r /usr/share/lmod/lmod/init/bash ] || packages+=(environment-modules)

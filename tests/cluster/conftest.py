@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster.need import need
 from tests.cluster.testbed import Testbed, missing_services
 from tests.cluster.training import Training
 from tests.cluster.user import User
@@ -16,11 +16,7 @@ from tests.cluster.user import User
 @pytest.fixture(scope="session")
 def services() -> None:
     """Skip where a test bed cannot be brought up; with CI=true that is a failure."""
-    if missing := missing_services():
-        reason = "no test bed here: " + ", ".join(missing)
-        if os.environ.get("CI", "").lower() in {"true", "1"}:
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+    need(missing_services(), "test bed")
 
 
 @pytest.fixture(scope="session")

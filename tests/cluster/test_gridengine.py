@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.cluster.need import need
 from tests.cluster.testbed import Testbed, gridengine
 from tests.cluster.testbed.bed import REPOSITORY
 from tests.cluster.testbed.gridengine import GROUPS, GridEngine
@@ -31,9 +32,8 @@ PROFILE = "cell"
 
 @pytest.fixture(scope="session")
 def cell(bed: Testbed) -> GridEngine:
-    """Grid Engine on the hosts of the test bed, beside Slurm; skipped where its packages are not installed."""
-    if missing := gridengine.missing():
-        pytest.skip("no Grid Engine here: " + ", ".join(missing))
+    """Grid Engine on the hosts of the test bed, beside Slurm."""
+    need(gridengine.missing(), "Grid Engine")
     cell = GridEngine(bed.hosts, bed.folder / "gridengine")
     cell.up()
     return cell
