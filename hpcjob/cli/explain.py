@@ -40,7 +40,7 @@ def explain(job: tuple[str, ...], profile: str | None, rules: tuple[Path, ...], 
       0 nothing wrong found                    72 versions, builds
       64 hardware                              73 configuration
       65 walltime or another limit             74 data or tokenizer
-      66 preempted, cancelled, a node failed   75 the training diverged
+      66 stopped, preempted, a node failed     75 the training diverged
       67 host memory, /dev/shm                 76 error of the program
       68 GPU memory                            77 time-out, nothing tells why
       69 file system                           78 runs, but not as it should
@@ -58,10 +58,12 @@ def explain(job: tuple[str, ...], profile: str | None, rules: tuple[Path, ...], 
     if job == (STANDARD_INPUT,):
         target = Target()
         evidence = gather_stream(sys.stdin.buffer, "stdin", book=book)
+        ending = target.ending()
     else:
         target = resolve(job)
+        ending = target.ending(ask=True)
         sources = [source for source in target.provider("errors", None)() if source.path.exists()]
-        if not sources:
+        if not sources and not (ending.clean_stop() or ending.from_outside()):
             click.echo(
                 f"hpcjob explain: no log yet in {target.directory or ', '.join(map(str, target.paths))}", err=True
             )
@@ -70,7 +72,7 @@ def explain(job: tuple[str, ...], profile: str | None, rules: tuple[Path, ...], 
     expected = expectations.profile_of(target.directory, profile)
     warnings = [] if expected is None else expectations.differences(evidence, expected)
     warnings += expectations.world_size_difference(evidence, target.directory)
-    verdict = judge(evidence, warnings=warnings, ended_with=target.exit_code())
+    verdict = judge(evidence, warnings=warnings, ending=ending)
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     output = open_output(sys.stdout, json=as_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,8 @@ def _show_files(
     from hpcjob.logs.follow import Follower
     from hpcjob.logs.show import show_files
 
+    if rank is not None and not (follow and not target.ended()):
+        _check_rank(rank, target.ranks(), target.directory)
     provider = target.provider(name or "lines", rank)
     sources = list(provider())
     if not any(source.path.exists() for source in sources):
@@ -103,10 +106,11 @@ def _show_files(
     )
     if view.whole is not None and not follow and _limit(count, view) is None:
         _show_whole([source for source in sources if source.path.exists()], view, view.whole, output, target.hosts())
+        _say_if_nothing(view, rank, count)
         return
     follower = Follower(provider, gate=view.gate, hosts=target.hosts())
     show_files(follower, view, output, count=_limit(count, view), ended=target.ended if follow else None)
-    _say_if_unseen(view, rank)
+    _say_if_nothing(view, rank, count)
 
 
 def _show_whole(sources: list[Source], view: View[Any], whole: Whole, output: Output, hosts: list[str]) -> None:
@@ -133,12 +137,28 @@ def _show_pipe(
 
     view = _view(name, target, output, rank, count, several=False)
     show_stream(read_stream(fd, source, gate=view.gate), view, output, count=_limit(count, view), follow=follow)
-    _say_if_unseen(view, rank)
+    _say_if_nothing(view, rank, count)
 
 
-def _say_if_unseen(view: View[Any], rank: int | None) -> None:
-    if not getattr(view, "seen", True):
-        click.echo(f"hpcjob tail: no line of rank {rank}: its file is empty, or the log has no rank prefixes", err=True)
+def _say_if_nothing(view: View[Any], rank: int | None, count: int | None) -> None:
+    from hpcjob.logs.views import LossView, RankView
+
+    if isinstance(view, RankView):
+        if rank is not None and not view.seen:
+            _check_rank(rank, view.others)
+            click.echo(f"hpcjob tail: no line of rank {rank}: its file is empty, or has no rank prefixes", err=True)
+    elif isinstance(view, LossView) and not view.shown and count != 0:
+        click.echo("hpcjob tail: no iteration and no loss found (without --loss the lines are shown)", err=True)
+
+
+def _check_rank(rank: int, known: Collection[int], directory: Path | None = None) -> None:
+    """Refuse a rank that the job does not have, where others tell which it has."""
+    from hpcjob.errors import InputError
+    from hpcjob.logs.fold import ranges
+
+    if known and rank not in known:
+        where = "" if directory is None else f" in {directory}"
+        raise InputError(f"there is no rank {rank}{where}", hint=f"Ranks with a log: {ranges(known)}.")
 
 
 def _limit(count: int | None, view: View[Any]) -> int | None:
@@ -162,7 +182,7 @@ def _view(
     elif name == "errors":
         from hpcjob.logs.failures import FailureReport
 
-        view = ReportView(output, FailureReport(), "no error found")
+        view = ReportView(output, FailureReport(target.ending), "no error found")
     else:
         view = LinesView(output, headings=several)
     return view if rank is None else RankView(view, rank)

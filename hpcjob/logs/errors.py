@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpcjob.logs.events import Event, ProcessEnd, Traceback, origin
+from hpcjob.logs.events import Event, Finding, ProcessEnd, Traceback, origin
 from hpcjob.logs.lines import Line
 from hpcjob.logs.rulebook import Rulebook, load_errors
 from hpcjob.logs.scan import Interest, Shapes
@@ -73,12 +73,13 @@ class ErrorReader:
         self._traces: dict[_Stream, _Trace] = {}
         self._chained: set[_Stream] = set()
         self._tables: dict[_Stream, dict[str, str]] = {}
+        self._hinted: dict[_Stream, Finding] = {}
 
     def gate(self, data: bytes) -> bool:
         """Whether a line can be an error, or part of one that began before; see `hpcjob.logs.lines.Gate`."""
         if b" NCCL INFO " in data:  # nearly all lines of many logs
             return False
-        if self._traces or self._tables:
+        if self.unfinished:
             return True
         return any(needle in data for needle in _NEEDLES) or self._book.may_match(data)
 
@@ -88,12 +89,21 @@ class ErrorReader:
 
     @property
     def unfinished(self) -> bool:
-        """Whether a traceback or a table has begun and not ended."""
-        return bool(self._traces or self._tables)
+        """Whether a traceback, a table or an error whose hint follows has begun and not ended."""
+        return bool(self._traces or self._tables or self._hinted)
 
     def read(self, line: Line) -> list[Event]:
         """Return the errors that ``line`` completes."""
         stream = _Stream(line.source, line.host, line.rank, line.local_rank)
+        waiting = self._hinted.pop(stream, None)
+        if waiting is None:
+            return self._read(stream, line)
+        hint = line.text.strip()
+        if hint and line.text.startswith("  "):
+            return [msgspec.structs.replace(waiting, fix=hint)]
+        return [waiting, *self._read(stream, line)]
+
+    def _read(self, stream: _Stream, line: Line) -> list[Event]:
         if _TRACEBACK in line.text:
             self._begin(stream, line)
             return []
@@ -115,13 +125,18 @@ class ErrorReader:
             if _TABLE_END.match(line.text):
                 del self._tables[stream]
         finding = self._book.find(line)
+        if finding is not None and finding.rule in self._book.hinted:
+            self._hinted[stream] = finding
+            return []
         return [] if finding is None else [finding]
 
     def finish(self) -> list[Event]:
-        """Return the tracebacks that were cut before their exception."""
-        cut: list[Event] = [
+        """Return what the log's end left unfinished: tracebacks without exception, errors without hint."""
+        cut: list[Event] = [*self._hinted.values()]
+        cut += [
             self._traceback(trace, "unknown", "the log ends within the traceback") for trace in self._traces.values()
         ]
+        self._hinted.clear()
         self._traces.clear()
         self._tables.clear()
         return cut

@@ -3,7 +3,8 @@
 Common fields: ``event`` (the kind, below), ``source`` (file) and ``offset`` (byte where the line starts), ``line`` (its
 number, where the file is read from its start), and where the line's prefixes or file name tell them ``host``,
 ``rank``, ``local_rank``, ``time``. A field that the line does not have is left out; in JSON ``null`` stands for a
-number that is not finite (a loss of NaN).
+number that is not finite (a loss of NaN). Defaults that tell something, such as the byte 0, are made by a factory:
+those msgspec writes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     """Base: where the event was seen."""
 
     source: str = ""
-    offset: int = 0
+    offset: int = msgspec.field(default_factory=int)
     line: int | None = None
     host: str | None = None
     rank: int | None = None
@@ -181,9 +182,9 @@ class Traceback(Event, frozen=True, kw_only=True, omit_defaults=True, tag="trace
     exception_line: int | None = None
     at: str | None = None
     trace: list[str] = []
-    followed: bool = False
-    role: str = "cause"
-    topic: str = "program"
+    followed: bool = msgspec.field(default_factory=bool)
+    role: str = msgspec.field(default_factory=lambda: "cause")
+    topic: str = msgspec.field(default_factory=lambda: "program")
     rule: str | None = None
     say: str | None = None
     fix: str | None = None
@@ -199,7 +200,7 @@ class ProcessEnd(Event, frozen=True, kw_only=True, omit_defaults=True, tag="proc
     """
 
     exit_code: int
-    root_cause: bool = False
+    root_cause: bool = msgspec.field(default_factory=bool)
     note: str | None = None
 
 

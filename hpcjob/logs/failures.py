@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from hpcjob.logs.errors import ErrorReader
 from hpcjob.logs.events import Event, Finding, ProcessEnd, Traceback
@@ -13,7 +16,13 @@ from hpcjob.logs.lines import Gate, Line
 from hpcjob.logs.report import Row
 from hpcjob.logs.scan import Shapes
 
+if TYPE_CHECKING:
+    from hpcjob.logs.ending import Ending
+    from hpcjob.logs.suspects import Suspicion
+
+_ENDED = "ended"
 _ORDER = {"cause": 0, "symptom": 1, "warning": 2, "follower": 3, "info": 4}
+_ROLES = list(_ORDER)
 # Ended by the agent or the watchdog after another process had failed.
 _FOLLOWING_CODES = {-signal.SIGTERM, -signal.SIGABRT}
 
@@ -21,11 +30,16 @@ _FOLLOWING_CODES = {-signal.SIGTERM, -signal.SIGABRT}
 class FailureReport:
     """Read lines, give rows, first cause first.
 
-    Order: role, then whether torchrun named the rank as first to fail, then the log's order; within one file that is
-    time, between files it is the order in which they are read.
+    Order: role, exit codes after what tells why, then whether torchrun named the rank as first to fail, then the log's
+    order; within one file that is time, between files it is the order in which they are read.
+
+    Args:
+        ending: how the job has ended by its own files, asked again as the log grows. Of one that ended as it was asked
+            to, exit codes and generic errors are no errors.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ending: Callable[[], Ending | None] = lambda: None) -> None:
+        self._ending = ending
         self._reader = ErrorReader()
         self._fold: Fold[Event] = Fold()
         self._first_to_fail: int | None = None
@@ -52,14 +66,35 @@ class FailureReport:
             if isinstance(event, ProcessEnd) and event.root_cause and self._first_to_fail is None:
                 self._first_to_fail = event.rank
             self._fold.add(key_of(event), event, line)
+        if events and self._stop() is not None:
+            return [_demoted(event) for event in events]
         return events
+
+    def _stop(self) -> Suspicion | None:
+        ending = self._ending()
+        return None if ending is None else ending.clean_stop()
 
     def rows(self) -> Iterator[Row]:
         """Give all errors found so far."""
-        groups = list(self._fold.groups.items())
-        groups.sort(key=lambda item: (_ORDER[role_of(item[1].first)], self._first_to_fail not in item[1].ranks))
-        for key, group in groups:
-            yield _row(key, group)
+        stop = self._stop()
+        if stop is not None:
+            yield Row(_ENDED, "info", _ENDED, stop.cause, fix=stop.fix)
+        rows = [(self._place(group, stop), key, group) for key, group in self._fold.groups.items()]
+        for place, key, group in sorted(rows, key=lambda item: item[0]):
+            yield _row(key, group, _ROLES[place[0]])
+
+    def _place(self, group: Group[Event], stop: Suspicion | None) -> tuple[int, bool, bool]:
+        event = group.first
+        role = role_of(event)
+        if stop is not None and role == "symptom":
+            role = "follower"
+        return _ORDER[role], role == "symptom" and isinstance(event, ProcessEnd), self._first_to_fail not in group.ranks
+
+
+def _demoted(event: Event) -> Event:
+    if isinstance(event, Finding | Traceback) and event.role == "symptom":
+        return msgspec.structs.replace(event, role="follower")
+    return event
 
 
 def role_of(event: Event) -> str:
@@ -67,6 +102,8 @@ def role_of(event: Event) -> str:
     if isinstance(event, Finding | Traceback):
         return event.role
     if isinstance(event, ProcessEnd):
+        if event.exit_code >= 0:
+            return "symptom"  # what the process itself said tells why
         return "follower" if event.exit_code in _FOLLOWING_CODES and not event.root_cause else "cause"
     return "info"
 
@@ -82,7 +119,7 @@ def key_of(event: Event) -> Hashable:
     return type(event).__name__
 
 
-def _row(key: Hashable, group: Group[Event]) -> Row:
+def _row(key: Hashable, group: Group[Event], role: str) -> Row:
     event = group.first
     times = f" (x{group.times})" if group.times > 1 else ""
     who = f"{group.who}{times}: " if group.who else ""
@@ -106,7 +143,7 @@ def _row(key: Hashable, group: Group[Event]) -> Row:
     if not who:
         text += times
     fix = event.fix if isinstance(event, Finding | Traceback) else None
-    return Row(key, role_of(event), topic, who + text, (*details, where), fix)
+    return Row(key, role, topic, who + text, (*details, where), fix)
 
 
 def describe_code(code: int) -> str:

@@ -9,6 +9,7 @@ A rule in ``hpcjob/logs/rules/*.yml``::
       pattern: 'Connect to (?P<peer>\\S+) failed : Connection refused'   # left out: the literal alone decides
       say: "{peer} does not listen"            # may use the pattern's named groups
       fix: "..."                               # left out if nothing is to be done
+      hinted: true                             # the program's next line, if indented, is its own fix and goes before
       source: "NCCL src/misc/socket.cc"
       versions: "NCCL 2.14 to 2.26"            # left out if the line has always looked so
       match: ["..."]                           # lines that the rule must match, without prefixes; tests try them all
@@ -47,7 +48,7 @@ ROLES = {
     "follower": "an error elsewhere, seen from here",
 }
 RULES = Path(__file__).parent / "rules"
-ERRORS = ("gpu", "torch", "nccl_errors", "storage", "trainers", "launchers", "schedulers", "catchall")
+ERRORS = ("hpcjob", "gpu", "torch", "nccl_errors", "storage", "trainers", "launchers", "schedulers", "catchall")
 """The shipped files about what goes wrong, in the order in which their rules are tried."""
 TEXT_LIMIT = 4096
 _SHAPES_KEPT = 10_000
@@ -66,6 +67,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     match: list[str]
     pattern: str | None = None
     fix: str | None = None
+    hinted: bool = False
     versions: str | None = None
     reject: list[str] = []
 
@@ -113,6 +115,7 @@ class Rulebook:
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.rules = list(rules)
+        self.hinted = frozenset(rule.id for rule in self.rules if rule.hinted)
         self._needles = tuple({literal.encode() for rule in self.rules for literal in rule.literals})
         self._by_literal = [(literal, rule) for rule in self.rules for literal in rule.literals]
         self._shapes = [shape(literal.encode()) for literal, _ in self._by_literal]

@@ -7,11 +7,17 @@ import glob
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from hpcjob import exitcodes
 from hpcjob.errors import InputError, UnknownJobError
 from hpcjob.logs.sources import JobFiles, Provider, listed
+from hpcjob.states import State
+
+if TYPE_CHECKING:
+    from hpcjob.logs.ending import Ending
 
 STANDARD_INPUT = "-"
 
@@ -23,12 +29,14 @@ class Target(msgspec.Struct, frozen=True):
         paths: files, if files were named.
         directory: the job's or the named directory, if one was named.
         ended: whether nothing will be written any more; asked while following.
+        state: the job's state by its scheduler, None if there is no such job.
     """
 
     paths: tuple[Path, ...] = ()
     directory: Path | None = None
     job_id: str | None = None
     ended: Callable[[], bool] = lambda: False
+    state: Callable[[], State | None] = lambda: None
 
     @property
     def metrics(self) -> Path | None:
@@ -44,14 +52,20 @@ class Target(msgspec.Struct, frozen=True):
             return lambda: files.of_rank(rank, nccl=view in ("nccl", "errors"))
         return files.main if view in ("lines", "loss") else files.all
 
-    def exit_code(self) -> int | None:
-        """Return the code that the job's script ended with, by its exit record; None if there is none."""
-        from hpcjob.tracking.exit_record import read_exit_record
+    def ending(self, *, ask: bool = False) -> Ending:
+        """Return how the job ended, by the files of its folder; with ``ask`` by its scheduler too, if need be."""
+        from hpcjob.logs.ending import read_ending
 
-        if self.directory is None or self.job_id is None:
-            return None
-        record = read_exit_record(self.directory, self.job_id)
-        return None if record is None else record.code
+        ending = read_ending(self.directory, self.job_id)
+        if not ask or ending.code == exitcodes.OK or ending.clean_stop() is not None:
+            return ending
+        return msgspec.structs.replace(ending, state=self.state())
+
+    def ranks(self) -> list[int]:
+        """Return the ranks that have a log of their own."""
+        if self.directory is None or self.paths:
+            return []
+        return sorted({one.rank for one in JobFiles(self.directory, self.job_id).all() if one.rank is not None})
 
     def hosts(self) -> list[str]:
         """Return the job's hosts, from its hostfile."""
@@ -105,7 +119,8 @@ def _files(path: Path) -> list[Path]:
 
 
 def _job(name: str) -> Target:
-    from hpcjob.tracking import find_job, job_ended
+    from hpcjob.tracking import find_job, job_ended, refresh
+    from hpcjob.tracking.records import read_index
 
     try:
         record = find_job(name)
@@ -119,6 +134,7 @@ def _job(name: str) -> Target:
         directory=record.jobdir,
         job_id=record.job_id,
         ended=lambda: job_ended(record),
+        state=lambda: refresh([record], read_index())[record].state,
     )
 
 

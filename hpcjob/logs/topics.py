@@ -69,7 +69,7 @@ MEANINGS: Final[dict[int, str]] = {
     exitcodes.OK: "nothing wrong found",
     HARDWARE: "hardware: a GPU, a link or its memory failed",
     LIMIT: "the walltime or another limit of the job was over",
-    ENDED: "ended from outside: preempted, cancelled, or a node failed",
+    ENDED: "ended from outside: stopped on request, cancelled, preempted, or a node failed",
     MEMORY: "host memory, /dev/shm or locked memory",
     GPU_MEMORY: "GPU memory",
     STORAGE: "a file system: full, quota, damaged files",

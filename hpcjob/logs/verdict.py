@@ -1,15 +1,18 @@
 """One cause, its evidence, one fix: what the gathered evidence of a job comes to.
 
-The order of suspicion, each asked only if those before it found nothing:
+A job that ended as it was asked to has no cause beside that, see `hpcjob.logs.ending`. Of others, the order of
+suspicion, each asked only if those before it found nothing:
 
 1. errors that have a cause of their own, by the order of blame of their topic (`hpcjob.logs.topics`), then the rank
-   that torchrun saw fail first, then time by the log's own clock, then the reading order;
-2. ranks that never came up, where the others waited for them;
-3. a host that others lost and that says nothing itself;
-4. the rank that the others' watchdogs waited for;
-5. generic errors and exit codes (symptoms);
-6. what works but not as it should;
-7. followers only: where to look on.
+   that torchrun saw fail first, then time by the log's own clock, then the reading order
+   (where the job was ended from outside, what may only follow from that, as lost connections do, does not count);
+2. the scheduler or a signal that ended the job from outside;
+3. ranks that never came up, where the others waited for them;
+4. a host that others lost and that says nothing itself;
+5. the rank that the others' watchdogs waited for;
+6. generic errors and exit codes (symptoms);
+7. what works but not as it should;
+8. followers only: where to look on.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import math
 import msgspec
 
 from hpcjob.logs import topics
+from hpcjob.logs.ending import Ending
 from hpcjob.logs.events import Event, Finding, Iteration, ProcessEnd, Traceback
 from hpcjob.logs.evidence import Blamed, Evidence
 from hpcjob.logs.failures import describe_code
@@ -31,6 +35,7 @@ from hpcjob.logs.topics import TOPICS
 EVIDENCE_LINES = 3
 _STRONG_SIGNALS = {-9: "memory", -7: "shm", -11: "program", -4: "program", -8: "program"}
 _BLAME_OF_ROOT_CAUSE = 35  # a signal that torchrun saw first: before exceptions, after a machine that failed
+_SCHEDULER_TOPICS = ("walltime", "limit", "preemption")
 _NODE_TOPICS = ("hardware", "node", "network", "memory", "shm", "launch", "storage")
 
 
@@ -86,23 +91,31 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="event"
     cost_gpu_hours: float | None = None
 
 
-def judge(evidence: Evidence, *, warnings: list[str] | None = None, ended_with: int | None = None) -> Verdict:
+def judge(evidence: Evidence, *, warnings: list[str] | None = None, ending: Ending | None = None) -> Verdict:
     """Return the verdict.
 
     Args:
         warnings: what differs from the profile, found elsewhere.
-        ended_with: exit code of the job itself, where it is known.
+        ending: how the job ended by its own files and its scheduler, where they are known.
     """
+    ending = ending or Ending()
     said = [*(warnings or []), *oddities(evidence)]
     causes = sorted(_causes(evidence), key=lambda item: _order(item, evidence))
+    stop, outside = ending.clean_stop(), ending.from_outside()
+    if stop is not None:
+        return _of_stop(stop, causes, ending, evidence, said)
+    if outside is not None:
+        causes = [blamed for blamed in causes if not _may_follow(blamed.group.first, outside)]
     verdict = None
     if causes:
         verdict = _placed(_of_error(causes[0], evidence), causes[1:])
         seen = {verdict.cause}
         others = [text for blamed in causes[1:] if (text := sentence(blamed)) not in seen]
         verdict = msgspec.structs.replace(verdict, others=others[:5])
+    elif outside is not None:
+        verdict = _of_ending(outside, ending, evidence)
     else:
-        verdict = _without_cause(evidence, said, ended_with)
+        verdict = _without_cause(evidence, said, ending.code)
     return msgspec.structs.replace(
         verdict,
         followers={sentence(blamed): blamed.group.times for blamed in evidence.blamed("follower")},
@@ -111,6 +124,43 @@ def judge(evidence: Evidence, *, warnings: list[str] | None = None, ended_with: 
         last_checkpoint=None if evidence.saved is None else evidence.saved.iteration,
         cost_gpu_hours=None if verdict.code == 0 else _cost(evidence),
     )
+
+
+def _may_follow(event: Event, outside: Suspicion) -> bool:
+    """Whether an error is what any job shows that is ended: lost connections, processes killed after a while."""
+    if isinstance(event, ProcessEnd):
+        return outside.code == topics.ENDED
+    return _blame(event) >= TOPICS["cancelled"].blame
+
+
+def _of_stop(stop: Suspicion, causes: list[Blamed], ending: Ending, evidence: Evidence, said: list[str]) -> Verdict:
+    """A clean stop: what the launchers complain of follows from it; only who asked for it may stand in the log."""
+    asked = next((blamed for blamed in causes if _topic(blamed.group.first) in _SCHEDULER_TOPICS), None)
+    verdict = _of_ending(stop, ending, evidence)
+    if asked is not None:
+        code = TOPICS[_topic(asked.group.first)].code
+        verdict = msgspec.structs.replace(
+            verdict,
+            code=code,
+            meaning=topics.MEANINGS[code],
+            cause=f"{stop.cause}: {sentence(asked)}",
+            evidence=[*_quotes(asked, evidence), *verdict.evidence],
+        )
+    iteration = None if evidence.last is None else evidence.last.iteration
+    saved = None if evidence.saved is None else evidence.saved.iteration
+    return msgspec.structs.replace(
+        verdict,
+        warnings=said,
+        last_iteration=iteration if ending.outcome is None else ending.outcome.iteration,
+        last_checkpoint=saved if ending.saved is None else ending.saved,
+        cost_gpu_hours=_cost(evidence) if ending.outcome is not None and ending.saved is None else None,
+    )
+
+
+def _of_ending(told: Suspicion, ending: Ending, evidence: Evidence) -> Verdict:
+    verdict = _of_suspicion(told, evidence, [])
+    quotes = [Quote(source=source, text=text) for source, text in ending.witnesses()]
+    return msgspec.structs.replace(verdict, evidence=quotes, time=ending.record.time if ending.record else None)
 
 
 def _causes(evidence: Evidence) -> list[Blamed]:

@@ -73,7 +73,11 @@ class LossView:
     """The iteration table.
 
     DeepSpeed's pipeline engine and the trainer may both print a line for an iteration: the engine's comes first and is
-    held back until it is clear that the other does not come.
+    held back until it is clear that the other does not come. Rows before the first iteration wait for it, since it
+    tells how wide the columns are.
+
+    Attributes:
+        shown: how many events were shown.
     """
 
     default_count: int | None = 20
@@ -83,6 +87,8 @@ class LossView:
         self._metrics = metrics
         self._table = IterationTable(tokens=False)
         self._held: Iteration | None = None
+        self._early: list[Event] = []
+        self.shown = 0
         self._rows_since_header: int | None = None
         self.gate: Gate | None = _events_gate if output.json else _loss_gate
         self.whole: Whole | None = self
@@ -116,6 +122,8 @@ class LossView:
 
     def tick(self, *, final: bool) -> None:
         self._release()
+        if final or any(isinstance(event, Validation) for event in self._early):
+            self._show_early()
 
     def _release(self) -> None:
         if self._held is not None:
@@ -126,9 +134,22 @@ class LossView:
         if isinstance(event, Iteration):
             event = self._metrics.fill(event)
         if self._output.json:
+            self.shown += 1
             self._output.event(event)
-            return
+        elif self._rows_since_header is None and not isinstance(event, Iteration):
+            self._early.append(event)
+        else:
+            self._row(event)
+
+    def _show_early(self) -> None:
+        early, self._early = self._early, []
+        for event in early:
+            self._row(event)
+
+    def _row(self, event: Event) -> None:
         self._header(event)
+        self._show_early()
+        self.shown += 1
         self._output.text(self._table.row(event), _style(event))
         self._rows_since_header = (self._rows_since_header or 0) + 1
 
@@ -232,18 +253,26 @@ class ReportView:
 
 
 class RankView(Generic[T]):
-    """Another view, of one rank's lines only; ``seen`` tells whether there was one."""
+    """Another view, of one rank's lines only.
+
+    Attributes:
+        seen: whether there was one.
+        others: ranks of the other lines.
+    """
 
     def __init__(self, view: View[T], rank: int) -> None:
         self._view = view
         self._rank = rank
         self.seen = view.gate is not None  # else lines are dropped before they come here
+        self.others: set[int] = set()
         self.gate = view.gate
         self.whole: Whole | None = None  # a rank's lines are told apart by their prefixes
         self.default_count = view.default_count
 
     def pick(self, line: Line) -> Iterable[T]:
         if line.rank != self._rank:
+            if line.rank is not None:
+                self.others.add(line.rank)
             return ()
         self.seen = True
         return self._view.pick(line)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from hpcjob.cli import main
+from hpcjob.cli import cli, main
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -53,9 +55,17 @@ def test_commands_profiles_and_job_files(own_place: Path) -> None:
     (own_place / "cluster_profiles/kumo.yml").write_text("extends: lab\n")
     (own_place / "jobs").mkdir()
     (own_place / "jobs/mine.yml").write_text("command: [a]\n")
-    assert complete(own_place, "re") == ["render"]
-    assert complete(own_place, "render", "--profile", "ab") == ["abci2", "abci3"]
-    assert complete(own_place, "render", "--profile", "k") == ["kumo"]
+    help_text = CliRunner().invoke(cli, ["--help"]).output
+    commands = re.findall(r"^  ([a-z]+)  ", help_text.partition("Commands:")[2], re.MULTILINE)
+    assert len(commands) > 10
+    assert complete(own_place, "") == commands
+    assert complete(own_place, "re") == [name for name in commands if name.startswith("re")]
+    assert complete(own_place, "rend") == ["render"]
+    found = complete(own_place, "render", "--profile", "ab")
+    assert {"abci2", "abci3"} <= set(found)
+    assert all(name.startswith("ab") for name in found)
+    assert len(found) == len(set(found))
+    assert complete(own_place, "render", "--profile", "kum") == ["kumo"]
     assert "jobs/mine.yml" in complete(own_place, "submit", "jobs/m")
     assert "jobs/2.7B/dp.yml" in complete(own_place, "submit", "jobs/2.7B/")
     assert complete(own_place, "profile", "show", "wis") == ["wisteria"]

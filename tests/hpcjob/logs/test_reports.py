@@ -257,6 +257,32 @@ def test_torchrun_names_the_first_of_several_causes() -> None:
     ]
 
 
+def test_what_an_exception_says_goes_before_exit_codes() -> None:
+    """torchrun's exit code 1 only follows, whichever process it names and wherever it stands."""
+    report = FailureReport()
+    feed(report, TORCHRUN.replace("-9 (pid", "1 (pid").replace("-15 (pid", "1 (pid"), "12_job.out")
+    feed(report, traceback("KeyError: 'first'"), "12_0_log.out", rank=0)
+    told = [text for role, _, text in rows(report) if role in ("cause", "symptom")]
+    assert told[0] == "rank 0: KeyError: 'first'"
+    assert all("exit code 1" in text for text in told[1:])
+    assert len(told) == 3
+
+
+def test_the_hint_of_an_error_is_its_fix() -> None:
+    """The trainer's indented second line is the fix; any other line, or the log's end, leaves the rule's own."""
+    said = "neoxlite: load: ckpt has no checkpoint"
+    hint = "          Give the folder that holds latest."
+    for text, fix in (
+        (f"{said}\n{hint}\n", "Give the folder that holds latest."),
+        (f"[rank1]: {said}\nother\n[rank1]: {hint}\n", "Give the folder that holds latest."),
+        (f"{said}\nNot indented.\n", "Mend the file, key or value that the message names."),
+        (said, "Mend the file, key or value that the message names."),
+    ):
+        (finding,) = read(text)
+        assert isinstance(finding, Finding)
+        assert (finding.say, finding.fix) == ("load: ckpt has no checkpoint", fix)
+
+
 def test_the_copy_in_the_job_log_does_not_count_twice() -> None:
     """Rank 0's lines also stand in the job's own log: one error, not two."""
     report = FailureReport()

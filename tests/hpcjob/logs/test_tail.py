@@ -171,8 +171,56 @@ def test_rank(capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path) 
     merged.write_text("0: a\n1: b\n[rank1]: c\n0: d\n[1,1]<stdout>:e\n")
     assert run(capsys, merged, "--rank", 1) == ["1: b", "[rank1]: c", "[1,1]<stdout>:e"]
     assert run(capsys, merged, "--rank", 0, "-n", 1) == ["0: d"]
-    assert main(["tail", str(merged), "--rank", "7"]) == 0
+    (tmp_path / "bare.log").write_text("a\n")
+    assert main(["tail", str(tmp_path / "bare.log"), "--rank", "7"]) == 0
     assert "no line of rank 7" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [[], ["-n", "all"], ["--loss"], ["--errors"], ["--nccl"]])
+def test_a_rank_that_the_job_does_not_have(
+    capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path, options: list[str]
+) -> None:
+    """It is refused, and the ranks there are are named: of a folder by its files, of a merged log by its prefixes."""
+    assert main(["tail", str(folder), "--rank", "7", *options]) == 2
+    error = capsys.readouterr().err
+    assert "there is no rank 7" in error
+    assert "0-1" in error
+    if options in ([], ["-n", "all"]):
+        merged = tmp_path / "merged.log"
+        merged.write_text("0: a\n1: b\n")
+        assert main(["tail", str(merged), "--rank", "7", *options]) == 2
+        assert "0-1" in capsys.readouterr().err
+
+
+def test_a_table_that_begins_with_a_checkpoint_has_one_header(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, golden: dict[str, Any]
+) -> None:
+    """Rows before the first iteration are laid out as wide as it needs; a log without any iteration shows them too."""
+    log = tmp_path / "x.log"
+    saved = "  successfully saved checkpoint at iteration      90 to ckpt\n"
+    log.write_text(saved + golden["iteration_line"][0]["line"])
+    rows = run(capsys, log, "--loss")
+    assert [row.split()[0] for row in rows] == ["iteration", "90", "100/320000"]
+    log.write_text(saved)
+    assert [row.split()[0] for row in run(capsys, log, "--loss")] == ["iteration", "90"]
+
+
+@pytest.mark.parametrize("options", [[], ["-n", "all"], ["--json"]])
+def test_a_log_without_a_loss_is_said_to_be_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, options: list[str]
+) -> None:
+    """An empty table says why on stderr; stdout stays empty for programs."""
+    (tmp_path / "x.log").write_text("hello\n")
+    assert main(["tail", str(tmp_path / "x.log"), "--loss", *options]) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "no iteration and no loss found" in err
+
+
+def test_json_of_the_first_line_has_its_offset(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    """Byte 0 is a place as any other."""
+    events = [json.loads(text) for text in run(capsys, folder / "12_1_log.out", "--json")]
+    assert [(event["offset"], event["text"]) for event in events] == [(0, "one of 1"), (9, "two of 1")]
 
 
 @pytest.mark.parametrize(

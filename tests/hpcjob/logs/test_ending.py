@@ -1,0 +1,184 @@
+"""Jobs that ended as they were asked to, or were ended from outside: their own files decide, not the launchers."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcjob.cli import main
+from hpcjob.states import State
+from hpcjob.tracking.records import Record, append
+
+AFTERMATH = """\
+ iteration       40/     100 | elapsed time per iteration (ms): 60000.0 | lm loss: 7.123456E+00 |
+W1016 10:00:00.000 1 torch/distributed/elastic/multiprocessing/api.py:897] Sending process 1234 closing signal SIGTERM
+E1016 10:00:00.000 1 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: {code}) local_rank: 1
+Traceback (most recent call last):
+  File "/venv/bin/torchrun", line 8, in <module>
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+rank.sh FAILED
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-01_10:00:00
+  host      : node02
+  rank      : 1 (local_rank: 1)
+  exitcode  : {code} (pid: 1234)
+  error_file: <N/A>
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================
+hpcjob: node node02: its ranks ended with code 1
+hpcjob: 2026-01-01T10:00:01+00:00 step train ended with code {code}
+"""
+
+
+def job(folder: Path, log: str, code: int | None, *, signal: str | None = None, **outcome: Any) -> Path:
+    """Make a job folder as a script and a trainer leave it."""
+    folder.mkdir(exist_ok=True)
+    (folder / "12_job.out").write_text(log)
+    if code is not None:
+        record = {
+            "code": code,
+            "signal": signal,
+            "time": "2026-01-01T10:00:02+00:00",
+            "host": "node01",
+            "step": "train",
+        }
+        (folder / "12_exit.json").write_text(json.dumps(record))
+    if outcome:
+        (folder / "outcome.json").write_text(json.dumps({"message": None, **outcome}))
+    return folder
+
+
+def explain(capsys: pytest.CaptureFixture[str], job: Path | str) -> dict[str, Any]:
+    code = main(["explain", str(job), "--json"])
+    verdict: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert verdict["code"] == code
+    return verdict
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome", "verdict_code", "cause"),
+    [
+        (86, "stopped", 66, "stopped on request, saved iteration 40"),
+        (85, "saved_for_walltime", 65, "stopped before the walltime was over, saved iteration 40"),
+        (None, "stopped", 66, "stopped on request, saved iteration 40"),
+    ],
+)
+@pytest.mark.parametrize("signal", [None, "TERM"])
+def test_a_clean_stop(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    code: int | None,
+    outcome: str,
+    verdict_code: int,
+    cause: str,
+    signal: str | None,
+) -> None:
+    """Class and cause come from the files; no rank is blamed, no follower counted, nothing lost."""
+    log = AFTERMATH.format(code=code or 86)
+    folder = job(tmp_path / "停止", log, code, signal=signal, outcome=outcome, iteration=40, checkpoint="ckpt")
+    verdict = explain(capsys, folder)
+    assert (verdict["code"], verdict["cause"], verdict["last_checkpoint"]) == (verdict_code, cause, 40)
+    assert not {"rank", "host", "ranks", "followers", "others", "exclude", "cost_gpu_hours"} & verdict.keys()
+    assert "Submit it again" in verdict["fix"]
+    assert verdict["evidence"][0]["source"].endswith("outcome.json")
+
+    assert main(["tail", str(folder), "--errors"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[0] == f"  ended        {cause}"
+    assert not [row for row in rows if row.startswith("!")]
+    assert main(["tail", str(folder), "--errors", "--json"]) == 0
+    events = [json.loads(text) for text in capsys.readouterr().out.splitlines()]
+    assert not [event for event in events if event.get("role") in ("cause", "symptom")]
+
+
+def test_a_stop_without_checkpoint_and_who_asked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Nothing saved is said, with what it cost; the scheduler's word for the end gives the class."""
+    preempted = "slurmstepd: error: *** JOB 12 ON node07 CANCELLED AT 2026-01-01T10:00:00 DUE TO PREEMPTION ***\n"
+    start = "node01:1:1 [0] NCCL INFO comm 0x7f rank 0 nranks 2 cudaDev 0 busId 1000 - Init COMPLETE\n"
+    log = start + AFTERMATH.format(code=86) + preempted
+    verdict = explain(capsys, job(tmp_path, log, 86, outcome="stopped", iteration=40, checkpoint=None))
+    assert verdict["code"] == 66
+    assert verdict["cause"] == (
+        "stopped on request at iteration 40, without a checkpoint: the job was preempted (Slurm)"
+    )
+    assert verdict["cost_gpu_hours"] == pytest.approx(40 * 60 / 3600 * 2, abs=1e-3)
+
+
+@pytest.mark.parametrize("text", ["", '{"outcome": "gone"}', "\0\0", '{"outcome": "stop'])
+def test_a_damaged_outcome_tells_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str) -> None:
+    """The exit record alone still tells a clean stop; without either the log is read as ever."""
+    folder = job(tmp_path, AFTERMATH.format(code=86), 86)
+    (folder / "outcome.json").write_text(text)
+    assert explain(capsys, folder)["cause"] == "stopped on request"
+    (folder / "12_exit.json").write_text("{")
+    assert explain(capsys, folder)["code"] == 76
+
+
+def test_a_failure_after_an_older_outcome_is_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The exit record goes before the outcome: another step failed after the trainer had stopped."""
+    log = "Traceback (most recent call last):\n  File 'x'\nValueError: bad\n"
+    verdict = explain(capsys, job(tmp_path, log, 1, outcome="stopped", iteration=4, checkpoint=None))
+    assert (verdict["code"], verdict["cause"]) == (76, "ValueError: bad")
+
+
+KILLED = AFTERMATH.format(code=-9)
+OOM = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "cause"),
+    [("working\n", 66, "cancelled"), (KILLED, 66, "cancelled"), (OOM + KILLED, 68, "GPU memory is used up")],
+)
+def test_a_job_ended_by_a_signal(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, log: str, code: int, cause: str
+) -> None:
+    """It was ended from outside, unless it had an error of its own before."""
+    verdict = explain(capsys, job(tmp_path, log, 143, signal="TERM"))
+    assert verdict["code"] == code
+    assert cause in verdict["cause"]
+    assert verdict["fix"]
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "cause"),
+    [
+        (State.CANCELLED, 66, "the job was cancelled"),
+        (State.TIMEOUT, 65, "the walltime was over, says the scheduler"),
+        (State.OUT_OF_MEMORY, 67, "host memory was used up, says the scheduler"),
+    ],
+)
+@pytest.mark.parametrize("logs", [True, False])
+def test_the_schedulers_state(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    state: State,
+    code: int,
+    cause: str,
+    logs: bool,
+) -> None:
+    """Where the script left no record, or never ran, what the scheduler was last seen to say decides."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = job(tmp_path / "job", "working\n", None)
+    if not logs:
+        (folder / "12_job.out").unlink()
+    record = Record(
+        profile="lab",
+        scheduler="slurm",
+        server=socket.gethostname(),
+        id="12",
+        submitted="2026-01-01T00:00:00+00:00",
+        name="実験",
+        directory=str(folder),
+    )
+    append(record)
+    append(record.change(state))
+    verdict = explain(capsys, "12")
+    assert (verdict["code"], verdict["cause"]) == (code, cause)
