@@ -20,7 +20,7 @@ _RECORD = "_exit.json"
 _OUTCOME = "outcome.json"
 _CLEAN = {"saved_for_walltime": exitcodes.SAVED_FOR_WALLTIME, "stopped": exitcodes.STOPPED_ON_REQUEST}
 _FROM_OUTSIDE = ("TERM", "INT", "HUP", "QUIT")
-_AGAIN = "Submit it again; it goes on from the last checkpoint."
+_AGAIN = "Submit it again; a training run goes on from its last checkpoint."
 _BY_STATE = {
     State.CANCELLED: Suspicion(topics.ENDED, "the job was cancelled", f"Nothing failed by itself. {_AGAIN}"),
     State.TIMEOUT: Suspicion(

@@ -160,7 +160,7 @@ def _of_stop(stop: Suspicion, causes: list[Blamed], ending: Ending, evidence: Ev
 def _of_ending(told: Suspicion, ending: Ending, evidence: Evidence) -> Verdict:
     verdict = _of_suspicion(told, evidence, [])
     quotes = [Quote(source=source, text=text) for source, text in ending.witnesses()]
-    return msgspec.structs.replace(verdict, evidence=quotes, time=ending.record.time if ending.record else None)
+    return msgspec.structs.replace(verdict, evidence=quotes)
 
 
 def _causes(evidence: Evidence) -> list[Blamed]:
