@@ -19,27 +19,30 @@ def stage_bounds(cfg: NeoxConfig, padded_vocab_size: int | None = None) -> list[
         padded_vocab_size: needed by pipe_partition_method ``parameters`` only.
 
     Raises:
-        ConfigError: a stage would have nothing to train, only helper layers or none at all.
+        ConfigError: a stage would have neither a block nor the final norm and the head. DeepSpeed takes the gradient
+            norm of each parameter group over all stages: one that lacks a group would wait for ever.
     """
     stages = max(1, cfg.pipe_parallel_size)
     bounds = cfg.pipeline_partition(stages, padded_vocab_size)
-    empty = _first_empty(cfg, bounds)
-    if empty is None:
+    bare = _first_bare(cfg, bounds)
+    if bare is None:
         return bounds
     fewer = (number for number in range(stages - 1, 0, -1))
     nearest = next(
-        number for number in fewer if _first_empty(cfg, cfg.pipeline_partition(number, padded_vocab_size)) is None
+        number for number in fewer if _first_bare(cfg, cfg.pipeline_partition(number, padded_vocab_size)) is None
     )
     raise ConfigError(
-        f"pipe_parallel_size: {stages} leaves stage {empty} of a model of {cfg.num_layers} blocks without parameters",
+        f"pipe_parallel_size: {stages} leaves stage {bare} of a model of {cfg.num_layers} blocks without a block",
         hint=f"the nearest that works: pipe_parallel_size: {nearest}",
     )
 
 
-def _first_empty(cfg: NeoxConfig, bounds: list[int]) -> int | None:
-    helpers = {1, cfg.num_layers + 2}  # the two entries of the list that only keep GPT-NeoX's numbers
+def _first_bare(cfg: NeoxConfig, bounds: list[int]) -> int | None:
+    """Return the first stage without parameters of both groups, those that decay and those that do not."""
+    first_behind, norm, head = cfg.num_layers + 2, cfg.num_layers + 3, cfg.num_layers + 4
     for stage, (start, stop) in enumerate(itertools.pairwise(bounds)):
-        if not set(range(start, stop)) - helpers:
+        layers = set(range(start, stop))
+        if not layers & set(range(2, first_behind)) and not {norm, head} <= layers:
             return stage
     return None
 

@@ -62,9 +62,9 @@ def test_a_topology_gives_the_single_process_s_curve(name: str, stage: int, reco
     [
         ("tp2", 1, LLAMA),
         ("tp2 x pp2", 1, TIED),
-        ("dp2", 3, TIED),
         ("pp2", 1, DROPOUT),
-        ("tp2", 0, DROPOUT),
+        pytest.param("dp2", 3, TIED, marks=pytest.mark.full),
+        pytest.param("tp2", 0, DROPOUT, marks=pytest.mark.full),
         pytest.param("dp2 x tp2", 2, LLAMA, marks=pytest.mark.full),
         pytest.param("dp2 x tp2", 3, TIED, marks=pytest.mark.full),
         pytest.param("dp2 x pp2", 1, TIED, marks=pytest.mark.full),
@@ -82,5 +82,8 @@ def test_a_model_of_another_kind_gives_the_single_process_s_curve(
 def test_dropout_does_not_depend_on_the_layout_of_the_batch(train: Train) -> None:
     """Each sample has masks of its own: replicas and micro-batches of one sample lose what one process does."""
     alone = single_process(train, 20, DROPOUT)
-    got = train(2, train_iters=20, train_micro_batch_size_per_gpu=1, gradient_accumulation_steps=4, **DROPOUT)
+    _, keys = layout("dp2", 1)
+    got = train(
+        2, train_iters=20, **{**keys, "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4}, **DROPOUT
+    )
     np.testing.assert_allclose(got.losses, alone.losses, rtol=1e-5, atol=0)
