@@ -27,13 +27,35 @@ _SCALARS = (
     ),
     ("merge", r"<<", ["<"]),
 )
+_PREFIX = "tag:yaml.org,2002:"
+_PATTERNS = {f"{_PREFIX}{name}": re.compile(pattern) for name, pattern, _ in _SCALARS if name != "merge"}
+_TAGS = {*_PATTERNS, *(f"{_PREFIX}{name}" for name in ("str", "seq", "map"))}
+_MAX_DIGITS = 300  # more do not fit a float, and Python prints no number of 4,300
 
 
 class CoreLoader(_Base):  # type: ignore[misc] # the C loader where PyYAML was built with it, else the Python one
     """`yaml.SafeLoader` with the scalars of the core schema."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own name
+    # Not those of dates, binary data, sets and pairs: only the core schema's tags are read.
+    yaml_constructors = {  # noqa: RUF012
+        tag: make for tag, make in _Base.yaml_constructors.items() if tag is None or tag in _TAGS
+    }
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Make a value of ``node``; a tag that somebody wrote (``!!int x``) must fit the text. Raises YAMLError."""
+        pattern = _PATTERNS.get(node.tag)
+        if pattern is not None and isinstance(node, yaml.ScalarNode):
+            if not pattern.fullmatch(node.value):
+                raise _refusal(f"{node.value[:60]!r} is no {node.tag.removeprefix(_PREFIX)}", node)
+            if node.tag == f"{_PREFIX}int" and len(node.value) > _MAX_DIGITS:
+                raise _refusal(f"a number of {len(node.value)} digits", node)
+        return super().construct_object(node, deep=deep)
+
+
+def _refusal(problem: str, node: yaml.Node) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
 for _name, _pattern, _first in _SCALARS:
-    CoreLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(rf"{_pattern}\Z"), _first)
+    CoreLoader.add_implicit_resolver(f"{_PREFIX}{_name}", re.compile(rf"{_pattern}\Z"), _first)

@@ -14,11 +14,12 @@ import yaml
 
 from hpcjob.coreyaml import CoreLoader
 from hpcjob.errors import InputError
+from hpcjob.regular import read_regular
 
 T = TypeVar("T", bound=msgspec.Struct)
 Path_ = tuple[str | int, ...]
 
-_MAX_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 _MAX_NODES = 50_000
 _SCHEMAS = ("job file", "profile")
 _OF_OPTION = "value"  # what `parse` reads for `set_text`
@@ -130,13 +131,13 @@ def read(path: Path, what: str) -> Document:
         InputError: the file is missing, unreadable, too large, no YAML, no mapping, or has a key twice.
     """
     try:
-        raw = path.read_bytes()
+        raw = read_regular(path, MAX_BYTES)
     except FileNotFoundError:
         raise InputError(f"{path}: no such {what}", hint=_near_files(path)) from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}", hint=f"check that the {what} can be read") from None
-    if len(raw) > _MAX_BYTES:
-        raise InputError(f"{path}: {len(raw)} bytes, too large for a {what}", hint="is this the right file?")
+    if len(raw) > MAX_BYTES:
+        raise InputError(f"{path}: more than {MAX_BYTES} bytes, too large for a {what}", hint="is this the right file?")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -309,6 +310,8 @@ def _yaml_error(error: yaml.YAMLError, origin: str, what: str) -> InputError:
         "control characters are not allowed": "is this a text file?",
         "exceeded maximum nesting depth": "write it flat",
         "could not determine a constructor": "write plain values; tags (!name) are not read",
+        "a number of": "quote it if it is text",
+        " is no ": "write a value that fits the tag (!!name), or leave the tag out",
     }
     hint = next((text for part, text in hints.items() if part in str(problem)), f"the {what} must be YAML")
     where = origin if mark is None or what == _OF_OPTION else f"{origin}:{mark.line + 1}"

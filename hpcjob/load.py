@@ -22,6 +22,7 @@ from hpcjob.errors import InputError
 from hpcjob.job import ENV_NAME, ENV_NAME_HINT, JobFile, Text
 from hpcjob.plan import Plan, Source, make_plan
 from hpcjob.profile import ClusterProfile
+from hpcjob.regular import read_regular
 
 PROFILES, JOBS = "cluster_profiles", "jobs"
 _DEFAULT_JOB, _DEFAULT_JOB_HERE = "2.7B/dp.yml", "quickstart.yml"
@@ -111,7 +112,7 @@ def read_profile(
         override.apply(document)
     _keep_env(document)
     profile = documents.convert(document, ClusterProfile, "profile")
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file, _ in chain)).hexdigest()
+    digest = hashlib.sha256(b"".join(read_regular(file) for file, _ in chain)).hexdigest()
     return profile, Source(label=_label(path), sha256=digest, path=path)
 
 
@@ -157,7 +158,7 @@ def aliases() -> list[str]:
 def _aliases_of(path: Path) -> list[str]:
     """Return the aliases of a profile from its one line, without reading the whole; a broken file has none."""
     try:
-        line = _ALIASES_LINE.search(path.read_bytes())
+        line = _ALIASES_LINE.search(read_regular(path, documents.MAX_BYTES))
         found = documents.parse(line[0].decode(), str(path), "profile").data["aliases"] if line else []
     except (OSError, UnicodeDecodeError, InputError):
         return []
@@ -328,7 +329,7 @@ def prepare(
         notes.append(f"no job file given: {_label(path)}")
         document = _job_document(path, for_job)
     wanted = _to_job(document)
-    job_source = Source(label=_label(path), sha256=hashlib.sha256(path.read_bytes()).hexdigest(), path=path)
+    job_source = Source(label=_label(path), sha256=hashlib.sha256(read_regular(path)).hexdigest(), path=path)
     plan = make_plan(
         wanted,
         cluster,

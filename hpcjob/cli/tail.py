@@ -22,7 +22,7 @@ def _count(context: click.Context, parameter: click.Parameter, value: str | None
     if value is None or value == "all":
         return ALL if value else None
     if value.isascii() and value.isdigit():
-        return int(value)
+        return int(value) if len(value) < 19 else sys.maxsize  # a file has no more lines
     raise click.BadParameter(f"{value!r} is neither a number nor 'all'", context, parameter)
 
 

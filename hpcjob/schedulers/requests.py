@@ -46,7 +46,7 @@ def request(plan: Plan) -> dict[str, Any]:
         "gpu_request": scheduler.gpu_request,
         "procs_per_node": plan.procs_per_node,
         "cpus_per_proc": plan.cpus_per_proc,
-        "memory_mib": round(plan.memory_gib * 1024) if plan.memory_gib else None,
+        "memory_mib": _mebibytes(plan.memory_gib) if plan.memory_gib else None,
         "walltime": format_clock(plan.walltime_s),
         "signal_s": plan.stop_before_s if warned else 0,
         "timer_s": plan.walltime_s - plan.stop_before_s if plan.stop_before_s and not warned else 0,
@@ -70,8 +70,13 @@ def _select(plan: Plan) -> str:
     cpus = (plan.cpus_per_proc or 0) * plan.procs_per_node or plan.profile.node.cores or 1
     for name, value in (("gpus", plan.gpus_per_node), ("procs", plan.procs_per_node), ("cpus", cpus)):
         select = select.replace(f"{{{name}}}", str(value))
-    memory = f":mem={round(plan.memory_gib * 1024)}mb" if plan.memory_gib else ""
+    memory = f":mem={_mebibytes(plan.memory_gib)}mb" if plan.memory_gib else ""
     return f"{plan.nodes}{select}{memory}"
+
+
+def _mebibytes(gib: float) -> int:
+    """Return at least 1: to Slurm ``--mem=0`` is all that a node has."""
+    return max(1, round(gib * 1024))
 
 
 def _mpi_procs(plan: Plan) -> int:

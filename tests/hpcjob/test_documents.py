@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ("quikstart.yml", "no such job file", "near it: quickstart.yml"),
         ("sjis.yml", "byte 6 is not UTF-8", "iconv -f SHIFT_JIS"),
         ("binary.yml", "control characters are not allowed", "text file"),
-        ("huge.yml", "1000001 bytes, too large for a job file", "right file"),
+        ("huge.yml", "more than 1000000 bytes, too large for a job file", "right file"),
         ("no/such/folder.yml", "no such job file", "cannot be read either"),
         ("", "Is a directory", "can be read"),
     ]:
@@ -135,6 +136,51 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             documents.read(tmp_path / name, "job file")
         assert message in error.value.message, name
         assert hint in (error.value.hint or ""), name
+
+
+def test_only_a_regular_file_is_read(tmp_path: Path) -> None:
+    """A device without an end and a pipe nobody writes into are refused, not waited for."""
+    os.mkfifo(tmp_path / "pipe.yml")
+    for path in (Path("/dev/zero"), tmp_path / "pipe.yml"):
+        with pytest.raises(InputError, match="no regular file"):
+            documents.read(path, "job file")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("!!bool abc", "'abc' is no bool"),
+        ('!!int ""', "'' is no int"),
+        ("!!int 0o17", "'0o17' is no int"),
+        ("!!float x", "'x' is no float"),
+        ("!!null abc", "'abc' is no null"),
+        ("!!timestamp abc", "could not determine a constructor"),
+        ("!!binary '*'", "could not determine a constructor"),
+        ("!!int [1]", "expected a scalar node"),
+        ("0x" + "f" * 4000, "a number of 4002 digits"),
+        ("9" * 5000, "a number of 5000 digits"),
+    ],
+)
+def test_values_that_are_none_are_refused_with_their_line(value: str, message: str) -> None:
+    """A tag must fit its text, and a number be one that can be shown; in a variable too."""
+    for text in (f"name: a\nnodes: {value}\n", f"name: a\nenv: {{A: {value}}}\n"):
+        with pytest.raises(InputError) as error:
+            documents.convert(documents.parse(text, "x.yml", "job file"), JobFile, "job file")
+        assert error.value.message.startswith("x.yml:2: ")
+        assert message in error.value.message
+
+
+def test_tags_that_fit_are_read() -> None:
+    """Whoever writes the tags of the core schema may do so."""
+    document = documents.parse("{a: !!int 5, b: !!float 1, c: !!str 5, d: !!bool true, e: !!null ~}", "x", "job file")
+    assert document.data == {"a": 5, "b": 1.0, "c": "5", "d": True, "e": None}
+
+
+@pytest.mark.parametrize("value", ["1e400", "9" * 300])
+def test_numbers_beyond_the_fields_are_refused(value: str) -> None:
+    """As a number of nodes, and as a memory of a profile: a line, no traceback."""
+    with pytest.raises(InputError, match=r"x.yml:1: nodes: "):
+        documents.convert(documents.parse(f"nodes: {value}", "x.yml", "job file"), JobFile, "job file")
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> None:

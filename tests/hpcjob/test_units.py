@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from hpcjob.errors import InputError
@@ -60,8 +62,10 @@ def test_memory_forms(text: str | int, gib: float) -> None:
     assert parse_memory_gib(text) == pytest.approx(gib)
 
 
-@pytest.mark.parametrize("text", ["", "0", 0, -1, "-1G", "lots", "1,5G", "10 parsecs"])
-def test_what_is_no_memory_size(text: str | int) -> None:
+@pytest.mark.parametrize(
+    "text", ["", "0", 0, -1, "-1G", "lots", "1,5G", "10 parsecs", math.nan, math.inf, "9" * 400, 10**400]
+)
+def test_what_is_no_memory_size(text: str | float) -> None:
     """Anything else is refused with the key and the value."""
     with pytest.raises(InputError, match=r"memory: .* is not a memory size"):
         parse_memory_gib(text)

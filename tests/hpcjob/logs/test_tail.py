@@ -69,6 +69,8 @@ def test_lines_of_a_file(capsys: pytest.CaptureFixture[str], folder: Path) -> No
     log = folder / "12_job.out"
     assert run(capsys, log, "-n", "all") == log.read_text().splitlines()
     assert run(capsys, log, "-n", "0") == []
+    assert run(capsys, log, "-n", "9" * 23) == log.read_text().splitlines()
+    assert run(capsys, log, "-n", "9" * 5000) == log.read_text().splitlines()
     assert run(capsys, log, "-n", "3") == log.read_text().splitlines()[-3:]
     ranks = [folder / f"12_{rank}_log.out" for rank in (0, 1)]
     assert run(capsys, *ranks, "-n", 1) == [f"==> {ranks[0]} <==", "two of 0", "", f"==> {ranks[1]} <==", "two of 1"]
