@@ -200,6 +200,12 @@ class CommandScheduler(Scheduler):
         return first
 
 
+def the_one(ids: Iterable[str]) -> Submitted | None:
+    """Return the job of that id; None where there are several: one may be a number in a site's banner."""
+    different = set(ids)
+    return Submitted(different.pop()) if len(different) == 1 else None
+
+
 def whole_lines(stdout: str) -> tuple[list[str], str | None]:
     """Return the lines that end as lines do, and the problem if there is a rest: a command was cut in its middle."""
     whole, _, rest = stdout.rpartition("\n")

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hpcjob.errors import SchedulerError
 from hpcjob.schedulers import commands
 from hpcjob.schedulers.base import Answer, Report, Submission, Submitted
-from hpcjob.schedulers.command_scheduler import CommandScheduler, livelier, whole_lines
+from hpcjob.schedulers.command_scheduler import CommandScheduler, livelier, the_one, whole_lines
 from hpcjob.states import State
 
 _TERSE_ID = re.compile(r"^(\d+)(?:\.\d+-\d+:\d+)?$", re.MULTILINE)
@@ -57,9 +57,8 @@ class GridEngineScheduler(CommandScheduler):
         return "qsub", *(("-g", group) if group else ()), "-terse", str(submission.script)
 
     def parse_submit(self, stdout: str, stderr: str) -> Submitted | None:
-        """Read ``ID`` or ``ID.1-10:1`` (the last such line), or the sentence of a wrapper that drops ``-terse``."""
-        found = _SPOKEN_ID.findall(f"{stdout}\n{stderr}") or _TERSE_ID.findall(stdout)
-        return Submitted(found[-1]) if found else None
+        """Read ``ID`` or ``ID.1-10:1``, or the sentence of a wrapper that drops ``-terse``."""
+        return the_one([*_SPOKEN_ID.findall(f"{stdout}\n{stderr}"), *_TERSE_ID.findall(stdout)])
 
     def trouble(self, finished: commands.Finished) -> str | None:
         """A job that is gone is none, whatever the exit code."""
@@ -124,7 +123,7 @@ class GridEngineScheduler(CommandScheduler):
     def parse_lookup(self, stdout: str, submission: Submission) -> Submitted | None:
         """Find the record with our script, or with our job directory in the path of its output."""
         job_id = None
-        for line in stdout.splitlines():
+        for line in stdout.split("\n"):
             key, _, value = line.partition(":")
             if key == "job_number":
                 job_id = value.strip()
@@ -218,7 +217,7 @@ def _live_report(letters: str, name: str) -> Report:
 def _accounting(stdout: str) -> Iterator[dict[str, str]]:
     """Yield the fields of each record; before the first and behind the last stand other tables."""
     for block in _RECORD.split("\n".join(whole_lines(stdout)[0]))[1:]:
-        pairs = (line.partition(" ") for line in block.splitlines() if line.strip())
+        pairs = (line.partition(" ") for line in block.split("\n") if line.strip())
         yield {key: value.strip() for key, _, value in pairs}
 
 

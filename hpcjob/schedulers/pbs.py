@@ -17,7 +17,7 @@ from pathlib import Path
 from hpcjob.errors import SchedulerError
 from hpcjob.schedulers import commands
 from hpcjob.schedulers.base import Answer, Report, Submission, Submitted
-from hpcjob.schedulers.command_scheduler import CommandScheduler, whole_lines
+from hpcjob.schedulers.command_scheduler import CommandScheduler, the_one, whole_lines
 from hpcjob.states import State
 
 _ID = re.compile(r"^(\d+(?:\[\d*\])?\.[\w.-]+)$", re.MULTILINE)
@@ -73,9 +73,8 @@ class PbsScheduler(CommandScheduler):
         return "qsub", str(submission.script)
 
     def parse_submit(self, stdout: str, stderr: str) -> Submitted | None:
-        """Read the last line that is an id and nothing else: ``123.pbs1``, of an array ``123[].pbs1``."""
-        found = _ID.findall(stdout)
-        return Submitted(found[-1]) if found else None
+        """Read the line that is an id and nothing else: ``123.pbs1``, of an array ``123[].pbs1``."""
+        return the_one(_ID.findall(stdout))
 
     def trouble(self, finished: commands.Finished) -> str | None:
         """Codes 35 and 153 say that a job has finished or is unknown; the others are answered for all the same.

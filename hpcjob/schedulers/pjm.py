@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from hpcjob.errors import SchedulerError
 from hpcjob.schedulers.base import Answer, Report, Submission, Submitted
-from hpcjob.schedulers.command_scheduler import CommandScheduler, whole_lines
+from hpcjob.schedulers.command_scheduler import CommandScheduler, the_one, whole_lines
 from hpcjob.schedulers.commands import Finished
 from hpcjob.states import State
 
@@ -79,8 +79,7 @@ class PjmScheduler(CommandScheduler):
 
     def parse_submit(self, stdout: str, stderr: str) -> Submitted | None:
         """Read ``[INFO] PJM 0000 pjsub Job 123 submitted.``; some versions print ``[INFO.]``; a step job is 123_0."""
-        found = _SUBMITTED.findall(f"{stdout}\n{stderr}")
-        return Submitted(found[-1]) if found else None
+        return the_one(_SUBMITTED.findall(f"{stdout}\n{stderr}"))
 
     def trouble(self, finished: Finished) -> str | None:
         """A job that is gone is none; an error on stdout is one whatever the exit code."""

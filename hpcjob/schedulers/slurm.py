@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from hpcjob.errors import SchedulerError
-from hpcjob.schedulers.base import Answer, Report, Submission, Submitted
+from hpcjob.schedulers.base import Answer, JobRef, Report, Submission, Submitted
 from hpcjob.schedulers.command_scheduler import CommandScheduler, livelier
 from hpcjob.states import State
 
@@ -43,8 +43,10 @@ _STATES = {
 }
 _PARSABLE_ID = re.compile(r"^(\d+)(?:;([\w.-]+))?$", re.MULTILINE)
 _SPOKEN_ID = re.compile(r"^Submitted batch job (\d+)(?: on cluster ([\w.-]+))?", re.MULTILINE)
-_ROW_ID = re.compile(r"(\d+)(?:\+\d+)?(?:_(\d+|\[[^\]]*\]))?")
-_RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
+_ROW_ID = re.compile(r"([0-9]+)(?:\+[0-9]+)?(?:_([0-9]+|\[[^\]]*\]))?")
+_ELEMENT = re.compile(r"([0-9]+)_([0-9]{1,18})")
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?::([0-9]{1,18}))?)?")
+_EXIT_CODE = re.compile(r"([0-9]{1,3}):([0-9]{1,3})")
 _CLUSTER_BANNER = re.compile(r"CLUSTER: \S+")
 _COMMENT = re.compile(r"--comment(?:[=\s]|$)")
 _QUEUE_HEADER = "JOBID|STATE|REASON|NAME"
@@ -88,16 +90,27 @@ class SlurmScheduler(CommandScheduler):
         return "sbatch", "--parsable", *(() if own else (f"--comment={submission.tag}",)), str(submission.script)
 
     def parse_submit(self, stdout: str, stderr: str) -> Submitted | None:
-        """Read ``ID`` or ``ID;CLUSTER`` (the last such line), or sbatch's sentence where a wrapper drops the option."""
-        found = _PARSABLE_ID.findall(stdout) or _SPOKEN_ID.findall(f"{stdout}\n{stderr}")
-        return Submitted(*found[-1]) if found else None
+        """Read ``ID`` or ``ID;CLUSTER``, or sbatch's sentence where a wrapper drops the option.
+
+        Of several, one may be a number in a site's banner: then none is believed, and the job is looked up.
+        """
+        found = {*_PARSABLE_ID.findall(stdout), *_SPOKEN_ID.findall(f"{stdout}\n{stderr}")}
+        return Submitted(*found.pop()) if len(found) == 1 else None
+
+    def queue(self, jobs: Sequence[JobRef]) -> Answer:
+        """See `Scheduler.queue`."""
+        return _with_elements(super().queue(jobs), jobs)
+
+    def history(self, jobs: Sequence[JobRef]) -> Answer:
+        """See `Scheduler.history`."""
+        return _with_elements(super().history(jobs), jobs)
 
     def queue_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
         """All jobs of this user: ``squeue -j ID`` fails for a job that is gone, and a list of ids has no end."""
         return ["squeue", f"--user={os.getuid()}", "--states=all", *_at(cluster), "--format=%i|%T|%r|%j"]
 
     def parse_queue(self, stdout: str) -> Answer:
-        """See `CommandScheduler.parse_queue`."""
+        """See `CommandScheduler.parse_queue`; the elements of an array that wait stay one row, ``5_[1-3,7%2]``."""
         return _read(stdout, _QUEUE_HEADER, lambda state, reason, name: Report(state, None, _reason(reason), name))
 
     def history_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
@@ -161,7 +174,7 @@ def state_of(word: str) -> State:
 
 def _table(stdout: str, header: str) -> tuple[bool, list[str]]:
     """Return whether the header came, and the rows; Slurm's own banner before a cluster's table is left out."""
-    lines = [line for line in stdout.splitlines() if line.strip() and not _CLUSTER_BANNER.fullmatch(line.strip())]
+    lines = [line for line in stdout.split("\n") if line.strip() and not _CLUSTER_BANNER.fullmatch(line.strip())]
     start = next((number for number, line in enumerate(lines) if line.strip() == header), None)
     return start is not None, [] if start is None else lines[start + 1 :]
 
@@ -189,16 +202,40 @@ def _read(stdout: str, header: str, report: _MakeReport) -> Answer:
 
 
 def _ids(match: re.Match[str]) -> Iterator[str]:
-    """Yield the ids that a row speaks for: the job itself, an array's element, or each of ``5_[1-3,7%2]``."""
+    """Yield the ids that a row speaks for: the job itself, and an array's element or elements as they are written."""
     base, index = match.groups()
     yield base
-    if index and not index.startswith("["):
+    if index:
         yield f"{base}_{index}"
-    elif index:
-        for part in index.strip("[]").partition("%")[0].split(","):
-            if span := _RANGE.fullmatch(part):
-                for number in range(int(span[1]), int(span[2] or span[1]) + 1, int(span[3] or 1) or 1):
-                    yield f"{base}_{number}"
+
+
+def _with_elements(answer: Answer, jobs: Sequence[JobRef]) -> Answer:
+    """Return ``answer`` with a report on each element asked for that a row such as ``5_[1-3,7%2]`` speaks for.
+
+    The elements are not written out: a row may speak for millions of them.
+    """
+    rows: dict[str, list[tuple[str, Report]]] = {}
+    for name, told in answer.reports.items():
+        base, bracket, ranges = name.partition("_[")
+        if bracket:
+            rows.setdefault(base, []).append((ranges, told))
+    reports = dict(answer.reports)
+    for element in (_ELEMENT.fullmatch(job.id) for job in jobs):
+        if element is not None:
+            for ranges, told in rows.get(element[1], ()):
+                if _within(int(element[2]), ranges):
+                    reports[element[0]] = livelier(reports.get(element[0]), told)
+    return Answer(reports, answer.problem)
+
+
+def _within(index: int, ranges: str) -> bool:
+    """Return whether ``1-3,7%2]`` names the element; ``%2`` is how many may run at once, ``0-8:4`` has a step."""
+    for part in ranges.rstrip("]").partition("%")[0].split(","):
+        if span := _RANGE.fullmatch(part):
+            first, last, step = int(span[1]), int(span[2] or span[1]), int(span[3] or 1) or 1
+            if first <= index <= last and (index - first) % step == 0:
+                return True
+    return False
 
 
 def _reason(text: str) -> str | None:
@@ -208,7 +245,8 @@ def _reason(text: str) -> str | None:
 
 def _exit_code(state: State, text: str) -> int | None:
     """Read ``code:signal``. Slurm writes 0:0 for jobs that it ended itself, which is no exit code of theirs."""
-    code, _, number = text.partition(":")
-    if not (code.isdigit() and number.isdigit()) or state not in (State.COMPLETED, State.FAILED):
+    match = _EXIT_CODE.fullmatch(text)
+    if match is None or state not in (State.COMPLETED, State.FAILED):
         return None
-    return 128 + int(number) if int(number) else int(code)
+    code, number = map(int, match.groups())
+    return 128 + number if number else code

@@ -51,6 +51,10 @@ def submission(tmp_path: Path) -> Submission:
         ("Submitted batch job 4711 on cluster gamma\n", "", Submitted("4711", "gamma")),
         ("", "Submitted batch job 4711\n", Submitted("4711")),
         ("project 12 has points\n", "sbatch: warning: 3 nodes\n", None),
+        ("4711\n4711\n", "", Submitted("4711")),
+        ("4711\n777\n", "", None),
+        ("777\nSubmitted batch job 4711\n", "", None),
+        ("4711;gamma\n777\n", "", None),
         ("", "", None),
     ],
 )
@@ -92,17 +96,50 @@ def test_words_become_states_and_unknown_words_are_alive(word: str, state: State
     assert not State.UNKNOWN.ended
 
 
-def test_queue_is_read_with_arrays_names_and_reasons() -> None:
+def test_queue_is_read_with_arrays_names_and_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names may hold ``|``; a pending array speaks for each of its elements, the array itself for the liveliest."""
-    answer = SLURM.parse_queue(QUEUE)
+    fake_command(tmp_path / "bin", "squeue", f"cat <<'END'\n{QUEUE}END")
+    monkeypatch.setenv("PATH", with_path(tmp_path / "bin"))
+    asked = ["1", "2", *(f"2_{index}" for index in range(9)), "3", "4"]
+    answer = SLURM.queue([JobRef(job_id, tmp_path) for job_id in asked])
     assert answer.problem is None
     assert answer.reports["1"].state is State.FAILED
     assert (answer.reports["1"].reason, answer.reports["1"].name) == (None, "日本|y")
     assert [answer.reports[f"2_{index}"].state for index in (1, 2, 3, 7)] == [State.PENDING] * 4
     assert answer.reports["2_4"].state is State.RUNNING
+    assert not {"2_0", "2_5", "2_6", "2_8"} & set(answer.reports)
     assert answer.reports["2"].state is State.RUNNING
     assert answer.reports["3"].reason == "DependencyNeverSatisfied"
     assert answer.reports["4"].reason is None
+
+
+def test_a_row_for_billions_of_elements_is_not_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the elements asked for are looked for in it, steps and single ones too."""
+    row = "9_[0-99999999999:3,100000000001%5]|PENDING|Priority|x"
+    fake_command(tmp_path / "bin", "squeue", f"echo 'JOBID|STATE|REASON|NAME'; echo '{row}'")
+    monkeypatch.setenv("PATH", with_path(tmp_path / "bin"))
+    asked = [JobRef(f"9_{index}", tmp_path) for index in (0, 1, 3, 99_999_999_999, 100_000_000_001, 100_000_000_002)]
+    answer = SLURM.queue(asked)
+    assert answer.problem is None
+    found = {job.id for job in asked} & set(answer.reports)
+    assert found == {"9_0", "9_3", "9_99999999999", "9_100000000001"}
+    assert answer.reports["9_3"].state is State.PENDING
+
+
+@pytest.mark.parametrize("between", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\r"])
+def test_a_name_with_line_separators_is_one_row(between: str) -> None:
+    """Only a newline ends a row, whatever else Python takes for the end of a line."""
+    answer = SLURM.parse_queue(f"JOBID|STATE|REASON|NAME\n1|RUNNING|None|a{between}2|FAILED|None|b\n")
+    assert answer.problem is None
+    assert set(answer.reports) == {"1"}
+    assert answer.reports["1"].name == f"a{between}2|FAILED|None|b"
+
+
+@pytest.mark.parametrize("code", ["\u00b2:0", "9" * 5000 + ":0", ":", "1:x", ""])
+def test_an_exit_code_that_is_none(code: str) -> None:
+    """Damaged words of sacct are no code, and no traceback."""
+    report = SLURM.parse_history(f"JobID|State|ExitCode|JobName\n1|FAILED|{code}|a\n").reports["1"]
+    assert (report.state, report.exit_code) == (State.FAILED, None)
 
 
 def test_clusters_banner_is_no_problem() -> None:
