@@ -26,12 +26,17 @@ class JobRef:
     Attributes:
         id: the scheduler's id.
         jobdir: its job directory.
-        cluster: which of several clusters behind one command, if not the default.
+        cluster: which of several clusters behind one command, if not the default; of a local job its host.
     """
 
     id: str
     jobdir: Path
     cluster: str | None = None
+
+
+def tag_of(jobdir: Path) -> str:
+    """Return the tag of the submission whose job directory that is: its name is unique."""
+    return f"hpcjob-{jobdir.name}"
 
 
 @dataclass(frozen=True)

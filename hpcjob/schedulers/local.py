@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,14 +13,19 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from hpcjob.errors import SchedulerError
+from hpcjob.regular import read_regular
 from hpcjob.schedulers import supervisor
-from hpcjob.schedulers.base import Answer, JobRef, Report, Scheduler, Submission, Submitted
+from hpcjob.schedulers.base import Answer, JobRef, Report, Scheduler, Submission, Submitted, tag_of
 from hpcjob.schedulers.commands import clean_environment
 from hpcjob.schedulers.supervisor import LocalJob
 from hpcjob.states import State
 
 _START_TIMEOUT_S = 30.0
+_MAX_BYTES = 100_000
+_MAX_PID = 2**22  # PID_MAX_LIMIT of Linux on 64 bits
 
 
 class LocalScheduler(Scheduler):
@@ -74,8 +80,10 @@ class LocalScheduler(Scheduler):
 
     def lookup(self, submission: Submission) -> Submitted | None:
         """See `Scheduler.lookup`."""
-        job = read_local_job(submission.jobdir)
-        return None if job is None else Submitted(str(job.pid), job.host)
+        for path in submission.jobdir.glob("*_local.json"):
+            if job := read_local_job(submission.jobdir, path.name.removesuffix("_local.json")):
+                return Submitted(str(job.pid), job.host)
+        return None
 
     def queue(self, jobs: Sequence[JobRef]) -> Answer:
         """See `Scheduler.queue`."""
@@ -83,7 +91,7 @@ class LocalScheduler(Scheduler):
         return Answer(reports)
 
     def history(self, jobs: Sequence[JobRef]) -> Answer:
-        """What ``local.json`` says is all there is; `queue` has said it."""
+        """What ``ID_local.json`` says is all there is; `queue` has said it."""
         return Answer()
 
     def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
@@ -95,10 +103,10 @@ class LocalScheduler(Scheduler):
         return {ref.id: self._cancel(ref) for ref in jobs}
 
     def _cancel(self, ref: JobRef) -> str:
-        job = read_local_job(ref.jobdir)
+        job = read_local_job(ref.jobdir, ref.id)
         if job is None:
             raise SchedulerError(
-                f"job {ref.id}: {ref.jobdir}/local.json is gone or damaged",
+                f"job {ref.id}: {_path(ref.jobdir, ref.id)} is gone or damaged",
                 hint=f"end its processes by hand: kill {ref.id}",
             )
         if elsewhere := _elsewhere(job):
@@ -108,9 +116,10 @@ class LocalScheduler(Scheduler):
             self._wait_for_supervisor(job)
         known = ((job.pid, job.start), (job.supervisor, job.supervisor_start))
         left = supervisor.end_processes(job.mark, {pid for pid, start in known if _alive(pid, start)})
-        now = read_local_job(ref.jobdir) or job
+        now = read_local_job(ref.jobdir, ref.id) or job
         if now.state is None:  # its supervisor is gone: say in its place how it ended
-            now.end(ref.jobdir, State.CANCELLED.value, None, None)
+            with contextlib.suppress(OSError):
+                now.end(ref.jobdir, State.CANCELLED.value, None, None)
         if now.state == State.CANCELLED.value:
             return "cancelled, all its processes have ended"
         return f"had ended before ({now.state})" + (f"; {left} processes it left behind were ended" if left else "")
@@ -122,9 +131,10 @@ class LocalScheduler(Scheduler):
 
     def adopt(self, job: JobRef) -> Report | None:
         """Write down which process a script started by hand is."""
-        pid = int(job.id) if job.id.isdigit() else 0
+        pid = _pid_of(job.id)
         start = supervisor.start_ticks(pid) if pid > 0 else None
-        if start is not None and read_local_job(job.jobdir) is None:
+        known = read_local_job(job.jobdir, job.id)
+        if start is not None and (known is None or known.start != start):
             LocalJob(
                 pid=pid,
                 start=start,
@@ -139,15 +149,25 @@ class LocalScheduler(Scheduler):
         return super().adopt(job)
 
 
-def read_local_job(jobdir: Path) -> LocalJob | None:
-    """Return what ``local.json`` of a job directory says; None if it is missing or damaged."""
+def read_local_job(jobdir: Path, job_id: str) -> LocalJob | None:
+    """Return what is noted of job ``job_id`` in its job directory; None if nothing is, or it is damaged."""
     try:
-        raw = json.loads((jobdir / "local.json").read_bytes())
-        job = LocalJob(**raw)
-    except (OSError, ValueError, TypeError):
+        job = msgspec.json.decode(read_regular(_path(jobdir, job_id), _MAX_BYTES), type=LocalJob)
+    except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
         return None
-    sound = all(isinstance(value, int) for value in (job.pid, job.start, job.supervisor, job.supervisor_start))
-    return job if sound and job.pid > 1 and isinstance(job.mark, str) and job.mark else None
+    sound = all(0 <= pid <= _MAX_PID for pid in (job.pid, job.supervisor)) and job.pid > 1
+    sound = sound and (job.code is None or 0 <= job.code <= 255)
+    return job if sound and str(job.pid) == job_id and job.mark else None
+
+
+def _path(jobdir: Path, job_id: str) -> Path:
+    """Several jobs may have been attached from one folder: each has a note of its own."""
+    return jobdir / f"{job_id}_local.json"
+
+
+def _pid_of(job_id: str) -> int:
+    """Return the id as a pid, 0 where it can be none."""
+    return int(job_id) if re.fullmatch("[0-9]{1,7}", job_id) and int(job_id) <= _MAX_PID else 0
 
 
 def _alive(pid: int, start: int) -> bool:
@@ -165,9 +185,9 @@ def _elsewhere(job: LocalJob) -> str | None:
 
 def _report(ref: JobRef) -> Report | None:
     """Return what this machine knows of a job; None leaves it to the exit record."""
-    job = read_local_job(ref.jobdir)
+    job = read_local_job(ref.jobdir, ref.id)
     if job is None:
-        return None
+        return _report_without_note(ref)
     if job.state is None:
         if elsewhere := _elsewhere(job):
             return Report(State.UNKNOWN, reason=elsewhere)
@@ -175,12 +195,22 @@ def _report(ref: JobRef) -> Report | None:
             return Report(State.NODE_FAIL, reason="the machine was started anew while it ran")
         if alive := _alive_report(job):
             return alive
-        job = read_local_job(ref.jobdir) or job  # it may have ended while we looked
+        job = read_local_job(ref.jobdir, ref.id) or job  # it may have ended while we looked
     if job.state in State.__members__:
         return Report(State(job.state), job.code, job.reason)
     if (ref.jobdir / f"{ref.id}_exit.json").exists():
         return None
     return Report(State.FAILED, reason="its processes are gone, without an exit record")
+
+
+def _report_without_note(ref: JobRef) -> Report | None:
+    """Return that a job has ended of which nothing is left on the machine that ran it; None: that is not known."""
+    if ref.cluster != socket.gethostname() or (ref.jobdir / f"{ref.id}_exit.json").exists():
+        return None
+    if supervisor.start_ticks(_pid_of(ref.id)) is not None or supervisor.processes_of(tag_of(ref.jobdir), set()):
+        return None
+    lost = _path(ref.jobdir, ref.id).name if ref.jobdir.is_dir() else "its folder"
+    return Report(State.FAILED, reason=f"its processes are gone, and so is {lost}")
 
 
 def _alive_report(job: LocalJob) -> Report | None:

@@ -32,7 +32,7 @@ _POLL_S = 0.05
 
 @dataclass
 class LocalJob:
-    """What is known of a local job, kept as ``local.json`` in its job directory.
+    """What is known of a local job, kept as ``ID_local.json`` in its job directory.
 
     Attributes:
         pid, start: the script's process, and when it started in clock ticks since boot: a pid alone comes round again.
@@ -58,8 +58,8 @@ class LocalJob:
     reason: str | None = None
 
     def write(self, jobdir: Path) -> None:
-        """Write ``local.json``, whole or not at all. Raises OSError."""
-        replace_json(jobdir / "local.json", asdict(self))
+        """Write ``ID_local.json``, whole or not at all. Raises OSError."""
+        replace_json(jobdir / f"{self.pid}_local.json", asdict(self))
 
     def end(self, jobdir: Path, state: str, code: int | None, reason: str | None) -> None:
         """Write down how the job ended. Raises OSError."""
@@ -68,10 +68,15 @@ class LocalJob:
 
 
 def replace_json(path: Path, value: object) -> None:
-    """Write ``value`` to a temporary file and rename it to ``path``. Raises OSError."""
+    """Write ``value`` to a temporary file and rename it to ``path``. Raises OSError; then nothing is left."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(value, ensure_ascii=False) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_text(json.dumps(value, ensure_ascii=False) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def boot_id() -> str:
@@ -245,7 +250,8 @@ def _watch(job: LocalJob, jobdir: Path, watched: set[signal.Signals], walltime_s
                 deadline = time.monotonic() + 3600
                 continue
             reason = "TIMEOUT"
-            print(f"hpcjob: the walltime of {walltime_s:g} s is over", flush=True)
+            with contextlib.suppress(OSError):  # a full disk must not keep the job running
+                os.write(1, f"hpcjob: the walltime of {walltime_s:g} s is over\n".encode())
         else:
             continue
         _signal({job.pid}, signal.SIGTERM)
@@ -255,9 +261,12 @@ def _watch(job: LocalJob, jobdir: Path, watched: set[signal.Signals], walltime_s
     name = signal.Signals(-code).name.removeprefix("SIG") if code < 0 else None
     code = 128 - code if code < 0 else code
     record = jobdir / f"{job.pid}_exit.json"
-    if not record.exists():
-        replace_json(record, {"code": code, "signal": name, "time": _now(), "host": job.host, "step": None})
-    job.end(jobdir, reason or ("FAILED" if code else "COMPLETED"), code, f"killed by {name}" if name else None)
+    # On a full disk, or in a folder that is gone, each is tried; who asks later finds that the processes have ended.
+    with contextlib.suppress(OSError):
+        if not record.exists():
+            replace_json(record, {"code": code, "signal": name, "time": _now(), "host": job.host, "step": None})
+    with contextlib.suppress(OSError):
+        job.end(jobdir, reason or ("FAILED" if code else "COMPLETED"), code, f"killed by {name}" if name else None)
 
 
 def _reaped(pid: int) -> int | None:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from hpcjob import exitcodes
+from hpcjob.regular import read_regular
 
 _Kind = TypeVar("_Kind", bound=msgspec.Struct)
 _MAX_BYTES = 100_000
@@ -64,9 +65,8 @@ def read_outcome(jobdir: Path) -> Outcome | None:
 
 def _read(path: Path, kind: type[_Kind]) -> _Kind | None:
     try:
-        with path.open("rb") as file:
-            return msgspec.json.decode(file.read(_MAX_BYTES), type=kind)
-    except (OSError, ValueError, msgspec.MsgspecError):
+        return msgspec.json.decode(read_regular(path, _MAX_BYTES), type=kind)
+    except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
         return None
 
 

@@ -107,7 +107,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.mkdir()
     monkeypatch.chdir(folder)
     yield folder
-    for path in tmp_path.rglob("local.json"):
-        job = read_local_job(path.parent)
+    for path in tmp_path.rglob("*_local.json"):
+        job = read_local_job(path.parent, path.name.removesuffix("_local.json"))
         if job is not None:
             supervisor.end_processes(job.mark, set(), kill_wait_s=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from hpcjob.errors import SchedulerError
 from hpcjob.schedulers import supervisor
 from hpcjob.schedulers.base import JobRef, Submission
 from hpcjob.schedulers.local import LocalScheduler, read_local_job
 from hpcjob.states import State
+from hpcjob.tracking.attaching import attach
 from hpcjob.tracking.exit_record import read_exit_record
 from hpcjob.tracking.records import Record, read_index
 from hpcjob.tracking.status import Status, ask
@@ -119,7 +122,7 @@ def test_a_killed_script_is_failed_with_its_signal() -> None:
 def test_supervisor_killed_then_script_ends_by_itself() -> None:
     """The exit record decides."""
     record = submit_local("sleep 0.5; exit 5")
-    job = read_local_job(record.jobdir)
+    job = read_local_job(record.jobdir, record.id)
     assert job is not None
     os.kill(job.supervisor, signal.SIGKILL)
     status = end_of(record)
@@ -131,7 +134,7 @@ def test_supervisor_and_script_killed(here: Path) -> None:
     mark = f"6{os.getpid()}1"
     record = submit_local(f"sleep {mark}")
     until(lambda: running(f"sleep\0{mark}"))
-    job = read_local_job(record.jobdir)
+    job = read_local_job(record.jobdir, record.id)
     assert job is not None
     os.kill(job.supervisor, signal.SIGKILL)
     os.kill(job.pid, signal.SIGKILL)
@@ -144,7 +147,7 @@ def test_supervisor_and_script_killed(here: Path) -> None:
 def test_all_gone_without_a_record_is_failed_not_running() -> None:
     """On the same machine since the same start, a job without any process has ended, badly."""
     record = submit_local("exec sleep 60", traps=False)
-    job = read_local_job(record.jobdir)
+    job = read_local_job(record.jobdir, record.id)
     assert job is not None
     os.kill(job.supervisor, signal.SIGKILL)
     supervisor.end_processes(job.mark, set(), kill_wait_s=0)
@@ -163,14 +166,19 @@ def test_all_gone_without_a_record_is_failed_not_running() -> None:
 def test_pids_of_elsewhere_mean_nothing_here(here: Path, change: dict[str, str], state: State, word: str) -> None:
     """After a reboot, on another login node or in another container, a pid says nothing of the job."""
     record = submit_local("sleep 60")
-    path = record.jobdir / "local.json"
+    path = record.jobdir / f"{record.id}_local.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     status = refresh([record], read_index())[record]
     assert status.state is state
     assert word in str(status.reason)
-    job = read_local_job(record.jobdir)
+    job = read_local_job(record.jobdir, record.id)
     assert job is not None
     supervisor.end_processes(job.mark, set(), kill_wait_s=0)
+
+
+def note_of(record: Record, job_id: str | None = None) -> Path:
+    """Return the path of what the supervisor noted of a job."""
+    return record.jobdir / f"{job_id or record.id}_local.json"
 
 
 def test_a_pid_that_came_round_again_is_not_the_job(here: Path) -> None:
@@ -179,31 +187,110 @@ def test_a_pid_that_came_round_again_is_not_the_job(here: Path) -> None:
     try:
         record = submit_local("exit 0")
         end_of(record)
-        path = record.jobdir / "local.json"
-        mark = json.loads(path.read_text())["mark"]
-        until(lambda: not supervisor.processes_of(mark, set()))  # the supervisor too
-        (record.jobdir / f"{record.id}_exit.json").unlink()
+        noted = json.loads(note_of(record).read_text())
+        until(lambda: not supervisor.processes_of(noted["mark"], set()))  # the supervisor too
         gone = {"pid": other.pid, "start": 1, "supervisor": other.pid, "supervisor_start": 1, "state": None}
-        path.write_text(json.dumps({**json.loads(path.read_text()), **gone}))
+        note_of(record, str(other.pid)).write_text(json.dumps({**noted, **gone}))
         local = LocalScheduler()
-        assert ask(local, [record.ref])[record.id].state is State.FAILED
-        local.cancel([record.ref])
+        ref = JobRef(str(other.pid), record.jobdir)
+        assert ask(local, [ref])[ref.id].state is State.FAILED
+        local.cancel([ref])
         assert other.poll() is None
     finally:
         other.kill()
         other.wait()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x"}', '{"pid": 1}', "null"])
+def test_two_jobs_attached_from_one_folder_are_two(here: Path) -> None:
+    """Each has a note of its own: cancelling the second leaves the first alone."""
+    first, second = (subprocess.Popen(["sleep", "60"]) for _ in range(2))
+    try:
+        profile = plan_for().profile
+        one, two = (attach(str(child.pid), profile) for child in (first, second))
+        assert one.jobdir == two.jobdir == here
+        assert {status.state for status in refresh([one, two], read_index()).values()} == {State.RUNNING}
+        assert "cancelled" in cancel(two, read_index())
+        assert second.wait() == -signal.SIGTERM
+        assert first.poll() is None
+        assert refresh([one], read_index())[one].state is State.RUNNING
+    finally:
+        for child in (first, second):
+            child.kill()
+            child.wait()
+
+
+def test_a_note_of_another_process_is_refused(here: Path) -> None:
+    """A file whose pid is not the job's id, such as a copy: nothing is killed by it."""
+    other = subprocess.Popen(["sleep", "60"])
+    try:
+        attach(str(other.pid), plan_for().profile)
+        ref = JobRef("4194303", here)
+        (here / f"{ref.id}_local.json").write_text((here / f"{other.pid}_local.json").read_text())
+        assert ask(LocalScheduler(), [ref])[ref.id].state is State.UNKNOWN
+        with pytest.raises(SchedulerError, match="gone or damaged"):
+            LocalScheduler().cancel([ref])
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+@pytest.mark.parametrize("also", ["folder", "note"])
+def test_a_job_whose_folder_is_gone_has_ended_when_its_processes_have(here: Path, also: str) -> None:
+    """Alive while a process is left, then FAILED: `wait` comes to an end. From another host nothing is concluded."""
+    record = submit_local("sleep 60", traps=False)
+    noted = json.loads(note_of(record).read_text())
+    until(lambda: (record.jobdir / f"{record.id}_job.out").exists())
+    os.kill(noted["supervisor"], signal.SIGKILL)
+    if also == "folder":
+        shutil.rmtree(record.jobdir)
+    else:
+        note_of(record).unlink()
+    assert refresh([record], read_index())[record].state is State.UNKNOWN
+    supervisor.end_processes(noted["mark"], set(), kill_wait_s=0)
+    elsewhere = JobRef(record.id, record.jobdir, "another-host")
+    assert ask(LocalScheduler(), [elsewhere])[record.id].state is State.UNKNOWN
+    status = end_of(record)
+    assert status.state is State.FAILED
+    assert ("its folder" if also == "folder" else "_local.json") in str(status.reason)
+
+
+def test_an_end_that_cannot_be_written_leaves_no_rubbish(here: Path) -> None:
+    """The supervisor says nothing and leaves no temporary file; later the job is told as ended."""
+    record = submit_local("until [ -e go ]; do sleep 0.05; done; exit 3")
+    noted = json.loads(note_of(record).read_text())
+    note_of(record).unlink()
+    note_of(record).mkdir()  # what no file can be renamed to
+    (record.jobdir / "go").touch()
+    until(lambda: not supervisor.processes_of(noted["mark"], set()))
+    assert (record.jobdir / f"{record.id}_sched.out").read_text() == ""
+    assert not list(record.jobdir.glob(".*.tmp"))
+    status = end_of(record)
+    assert (status.state, status.exit_code) == (State.FAILED, 3)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x"}', '{"pid": 1}', "null", "[" * 100_000, "\0", "1" * 5000])
 def test_a_damaged_note_is_no_job(here: Path, text: str) -> None:
-    """``local.json`` that cannot be read: the job is UNKNOWN, not over."""
+    """``ID_local.json`` that cannot be read: the job is UNKNOWN, not over."""
     record = submit_local("sleep 60")
-    job = read_local_job(record.jobdir)
+    job = read_local_job(record.jobdir, record.id)
     assert job is not None
-    (record.jobdir / "local.json").write_text(text)
-    assert read_local_job(record.jobdir) is None
+    (record.jobdir / f"{record.id}_local.json").write_text(text)
+    assert read_local_job(record.jobdir, record.id) is None
     assert refresh([record], read_index())[record].state is State.UNKNOWN
     supervisor.end_processes(job.mark, set(), kill_wait_s=0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"code": 10**18}, {"code": "1"}, {"reason": 5}, {"pid": True}, {"pid": 2**40}, {"supervisor": -1}, {"mark": ""}],
+)
+def test_a_note_of_wrong_values_is_no_note(here: Path, wrong: dict[str, object]) -> None:
+    """Nothing of a damaged note gets into the index, which would be unreadable."""
+    record = submit_local("exit 0")
+    end_of(record)
+    note_of(record).write_text(json.dumps({**json.loads(note_of(record).read_text()), "state": "FAILED", **wrong}))
+    assert read_local_job(record.jobdir, record.id) is None
 
 
 def test_a_job_survives_the_shell_that_started_it(here: Path) -> None:
