@@ -6,20 +6,25 @@ only. A line is either a submission or a state that was seen; a damaged line cos
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import glob
 import os
 import re
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 from urllib.parse import quote
 
 import msgspec
 
 from hpcjob.errors import HpcjobError, UnknownJobError
+from hpcjob.profile import SchedulerName
+from hpcjob.regular import read_regular
 from hpcjob.states import State
 
 if TYPE_CHECKING:
@@ -29,6 +34,8 @@ LATEST = "latest"
 _SOFT = {State.NODE_FAIL, State.PREEMPTED}
 _STALE_S = 5.0
 _SOFT_FOR = timedelta(days=1)
+_ROOM_BYTES = 64 * 1024
+_ID = re.compile(r"\w[\w.\[\]-]*", re.ASCII)  # it becomes an argument of commands and a part of names of files
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="state", omit_defaults=True):
@@ -196,7 +203,8 @@ class Index:
         return change is not None and change.is_final
 
 
-_DECODER = msgspec.json.Decoder(Record | Change | Cancel)
+Line = Record | Change | Cancel
+_DECODER = msgspec.json.Decoder(Line)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -230,53 +238,136 @@ def ensure_writable(profile: str) -> None:
         ) from None
 
 
-def append(line: Record | Change | Cancel) -> None:
+@contextlib.contextmanager
+def room_for_record(profile: str) -> Iterator[None]:
+    """Hold the space of one record while a job is submitted: what is in the queue can be written down then.
+
+    Raises:
+        HpcjobError: there is none, or the index cannot be written; nothing was submitted.
+    """
+    ensure_writable(profile)
+    held = state_dir() / f".room-{os.uname().nodename}-{os.getpid()}.tmp"
+    try:
+        try:
+            with held.open("wb") as file:
+                file.write(b"\0" * _ROOM_BYTES)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise HpcjobError(
+                f"{_file(profile)}: {error.strerror}; a job could not be tracked, nothing was submitted",
+                hint="free some space there, or set XDG_STATE_HOME to a folder that has some",
+            ) from None
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            held.unlink()
+
+
+def append(line: Line) -> None:
     """Append ``line`` to the index in one write; a torn line before it is closed first.
 
     Raises:
-        OSError: the line was not written, or not whole.
+        OSError: the line was not written, or not whole, or nobody could read it back; ``filename`` is the index.
     """
-    handle = _open(_file(line.profile))
+    path = _file(line.profile)
+    try:
+        _append(path, line)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, error.filename or str(path)) from None
+
+
+def _append(path: Path, line: Line) -> None:
+    try:
+        encoded = _ENCODER.encode(line)
+        _decoded(encoded)
+    except ValueError as error:
+        raise OSError(errno.EINVAL, f"this cannot be recorded: {error}") from None
+    handle = _open(path)
     try:
         end = os.fstat(handle).st_size
         torn = end > 0 and os.pread(handle, 1, end - 1) != b"\n"
-        data = (b"\n" if torn else b"") + _ENCODER.encode(line) + b"\n"
+        data = (b"\n" if torn else b"") + encoded + b"\n"
         written = os.write(handle, data)
         if written != len(data):
-            raise OSError(28, f"only {written} of {len(data)} bytes were written", str(_file(line.profile)))
+            raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes were written")
     finally:
         os.close(handle)
 
 
 def _open(path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "no regular file", str(path))
+    return handle
 
 
 def read_index() -> Index:
     """Read the whole index; a file or line that cannot be read is counted in ``damaged`` and left out."""
     index = Index()
     folder = state_dir()
-    files = sorted(folder.glob("*.jsonl")) if folder.is_dir() else []
-    changes: list[Change] = []
-    for path in files:
-        for line in _lines(path, index):
-            if isinstance(line, Record):
-                index.records.append(line)
-            elif isinstance(line, Change):
-                changes.append(line)
-            else:
-                index.cancelled.add((line.profile, line.server, line.id, line.submitted))
-    index.records.sort(key=lambda record: record.submitted, reverse=True)
-    changes.sort(key=lambda change: change.time)
-    for change in changes:
-        index.changes.setdefault((change.profile, change.server, change.id, change.submitted), []).append(change)
+    files = sorted(folder.glob("*.jsonl")) if os.path.isdir(folder) else []  # noqa: PTH112 - false where it is closed
+    lines = [placed for path in files for placed in _placed(_lines(path, index))]
+    lines.sort(key=lambda placed: placed[0])
+    for _, line in lines:
+        if isinstance(line, Record):
+            index.records.append(line)
+        elif isinstance(line, Change):
+            index.changes.setdefault((line.profile, line.server, line.id, line.submitted), []).append(line)
+        else:
+            index.cancelled.add((line.profile, line.server, line.id, line.submitted))
+    index.records.reverse()
     return index
 
 
-def _lines(path: Path, index: Index) -> Iterator[Record | Change | Cancel]:
+def _placed(lines: Iterable[Line]) -> Iterator[tuple[datetime, Line]]:
+    """Give the lines of one file with the times by which they are merged with those of others.
+
+    In a file the order is that of the lines: a clock may have jumped. A time that is yet to come tells nothing.
+    """
+    today, latest = datetime.now(timezone.utc), datetime.min.replace(tzinfo=timezone.utc)
+    for line in lines:
+        told = _moment(line.submitted if isinstance(line, Record) else line.time)
+        latest = max(latest, told) if told <= today else latest
+        yield latest, line
+
+
+def _moment(text: str) -> datetime:
+    """Return an ISO 8601 time in UTC. Raises ValueError if it is none, or has no zone."""
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(f"{text!r} has no zone")
     try:
-        raw = path.read_bytes()
+        return time.astimezone(timezone.utc)
+    except OverflowError:
+        raise ValueError(f"{text!r} is out of range") from None
+
+
+def _decoded(text: bytes) -> Line:
+    """Return a line of the index. Raises ValueError if it is damaged: all that its readers rely on is checked here."""
+    try:
+        line = _DECODER.decode(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    _moment(line.submitted)
+    if not isinstance(line, Record):
+        _moment(line.time)
+    elif line.scheduler not in get_args(SchedulerName):
+        raise ValueError(f"no scheduler {line.scheduler!r}")
+    elif not all(os.path.isabs(path) for path in (line.directory, line.log or "/")):  # noqa: PTH117
+        raise ValueError("a relative path")
+    if not _ID.fullmatch(line.id):
+        raise ValueError(f"no id of a job: {line.id!r}")
+    if any("\0" in value for value in msgspec.structs.astuple(line) if isinstance(value, str)):
+        raise ValueError("a zero byte in a text")
+    return line
+
+
+def _lines(path: Path, index: Index) -> Iterator[Line]:
+    try:
+        raw = read_regular(path)
     except OSError:
         index.damaged[path] = index.damaged.get(path, 0) + 1
         return
@@ -284,9 +375,8 @@ def _lines(path: Path, index: Index) -> Iterator[Record | Change | Cancel]:
         if not line.strip():
             continue
         try:
-            decoded = _DECODER.decode(line)
-            datetime.fromisoformat(decoded.submitted)
-        except (msgspec.MsgspecError, ValueError):
+            decoded = _decoded(line)
+        except ValueError:
             index.damaged[path] = index.damaged.get(path, 0) + 1
             continue
         yield decoded

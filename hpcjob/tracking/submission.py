@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcjob.errors import HpcjobError, InputError, SchedulerError
-from hpcjob.schedulers.base import Scheduler, Submission, Submitted, UnclearSubmitError
+from hpcjob.schedulers.base import Scheduler, Submission, Submitted, UnclearSubmitError, tag_of
 from hpcjob.schedulers.registry import get_scheduler
 from hpcjob.tracking import jobdir
-from hpcjob.tracking.records import Record, append, ensure_writable, now
+from hpcjob.tracking.records import Record, append, now, room_for_record
 
 if TYPE_CHECKING:
     from hpcjob.plan import Plan
@@ -58,7 +58,7 @@ def prepare(plan: Plan, render: Callable[[str], str], submit_dir: Path | None = 
     """
     submit_dir = submit_dir or Path.cwd()
     path = jobdir.new_path(plan, submit_dir)
-    submission = Submission(path / "script.sh", path, submit_dir, f"hpcjob-{path.name}", plan)
+    submission = Submission(path / "script.sh", path, submit_dir, tag_of(path), plan)
     return Prepared(render(str(path)), submission, get_scheduler(plan.profile))
 
 
@@ -76,7 +76,9 @@ def check(prepared: Prepared) -> None:
             f"account: none given, {profile.name} refuses a submission without one",
             hint="--account GROUP, `account:` in the job file, or HPCJOB_ACCOUNT",
         )
-    jobdir.check_shared(submission.submit_dir, submission.plan)
+    # The script runs in the one and writes into the other: `outputs` may be a link out of the folder.
+    for path in (submission.submit_dir, submission.jobdir):
+        jobdir.check_shared(path, submission.plan)
 
 
 def submit(
@@ -96,15 +98,15 @@ def submit(
     submission = prepared.submission
     plan = submission.plan
     check(prepared)
-    ensure_writable(plan.profile.name)
-    jobdir.create(submission.jobdir)
-    with _removed_if_refused(submission.jobdir):
-        jobdir.fill(submission.jobdir, plan, prepared.script)
-        try:
-            submitted = prepared.scheduler.submit(submission)
-        except UnclearSubmitError as error:
-            tell(f"{error.message}; looking for the job in the queue")
-            submitted = _find(prepared, error, sleep)
+    with room_for_record(plan.profile.name):
+        jobdir.create(submission.jobdir)
+        with _removed_if_refused(submission.jobdir):
+            jobdir.fill(submission.jobdir, plan, prepared.script)
+            try:
+                submitted = prepared.scheduler.submit(submission)
+            except UnclearSubmitError as error:
+                tell(f"{error.message}; looking for the job in the queue")
+                submitted = _find(prepared, error, sleep)
     record = Record(
         profile=plan.profile.name,
         scheduler=plan.profile.scheduler.type,

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hpcjob.errors import HpcjobError, UnknownJobError
 from hpcjob.states import State
 from hpcjob.tracking import records
-from hpcjob.tracking.records import Record, append, ensure_writable, find_job, read_index, state_dir
+from hpcjob.tracking.records import (
+    Change,
+    Record,
+    append,
+    ensure_writable,
+    find_job,
+    read_index,
+    room_for_record,
+    state_dir,
+)
 
 
 def record(job_id: str, name: str = "job", *, profile: str = "lab", minute: int = 0, **fields: str) -> Record:
@@ -22,7 +33,7 @@ def record(job_id: str, name: str = "job", *, profile: str = "lab", minute: int 
         scheduler="slurm",
         server=fields.pop("server", ""),
         id=job_id,
-        submitted=f"2026-11-29T12:{minute:02d}:00.000000+00:00",
+        submitted=f"2025-11-29T12:{minute:02d}:00.000000+00:00",
         name=name,
         directory=fields.pop("directory", f"/work/{job_id}"),
         **fields,  # type: ignore[arg-type]
@@ -53,9 +64,35 @@ def test_newest_first_across_files() -> None:
     assert [found.id for found in read_index().records] == ["1", "3", "2"]
 
 
+def damaged(event: str = "submitted", **wrong: object) -> bytes:
+    """Return a line of the index with wrong values in it."""
+    line = {"event": event, "profile": "lab", "server": "", "id": "9", "submitted": "2025-11-29T12:00:00Z"}
+    if event == "submitted":
+        line |= {"scheduler": "slurm", "name": "n", "directory": "/x"}
+    else:
+        line |= {"time": "2025-11-29T12:00:00Z"} | ({"state": "RUNNING"} if event == "state" else {})
+    return json.dumps({**line, **wrong}).encode()
+
+
 @pytest.mark.parametrize(
     "damage",
     [
+        damaged(submitted="2025-11-29T12:00:00"),
+        damaged(submitted="9999-12-31T23:59:59-10:00"),
+        damaged(scheduler="loadleveler"),
+        damaged(directory="/x\0y"),
+        damaged(directory="x"),
+        damaged(log="/x\0y"),
+        damaged(name="a\0"),
+        damaged(server="a\0"),
+        damaged(id="--all"),
+        damaged(id="../9"),
+        damaged("state", time="2025-11-29T12:00:00"),
+        damaged("state", time="noon"),
+        damaged("state", submitted="2025-11-29"),
+        damaged("cancel", time="x"),
+        b"[" * 100_000,
+        b'{"event":' + b"[" * 100_000,
         b'{"event": "submitted", "profile": "lab", "sch',
         b"\xff\xfe\x00garbage",
         b"[]\n42\nnull",
@@ -88,6 +125,84 @@ def test_a_torn_last_line_is_closed_by_the_next_append() -> None:
     assert file.read_bytes().count(b"\n") == 2
 
 
+def test_only_regular_files_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe would block, a device has no end, a folder is no file; none is written to either."""
+    append(record("1"))
+    os.mkfifo(state_dir() / "pipe@host.jsonl")
+    (state_dir() / "zero@host.jsonl").symlink_to("/dev/zero")
+    (state_dir() / "folder@host.jsonl").mkdir()
+    index = read_index()
+    assert [found.id for found in index.records] == ["1"]
+    assert sum(index.damaged.values()) == 3
+    (file,) = state_dir().glob("lab@*.jsonl")
+    file.unlink()
+    file.symlink_to("/dev/full")
+    with pytest.raises(HpcjobError, match="no regular file"):
+        ensure_writable("lab")
+
+
+@pytest.mark.parametrize("wrong", [{"name": "\udcff"}, {"name": "a\0"}, {"directory": "/\udcff"}, {"scheduler": "x"}])
+def test_what_nobody_could_read_back_is_not_written(wrong: dict[str, str]) -> None:
+    """An error instead of a damaged line; it names the index."""
+    with pytest.raises(OSError, match="cannot be recorded") as caught:
+        append(msgspec.structs.replace(record("1"), **wrong))
+    assert str(state_dir()) in str(caught.value.filename)
+    assert not read_index().damaged
+
+
+def at(time: str, state: State, of: Record) -> Change:
+    """Return that ``of`` was seen in ``state`` at ``time``."""
+    return msgspec.structs.replace(of.change(state), time=time)
+
+
+def test_a_clock_that_jumped_changes_no_order() -> None:
+    """Within a file the lines are in order, whatever they are dated; what lies in the future comes after no other."""
+    job, later = record("1", minute=5), record("2", minute=1)
+    append(job)
+    append(at("2999-01-01T00:00:00+00:00", State.PENDING, job))
+    append(at("2025-11-29T12:06:00+00:00", State.RUNNING, job))
+    append(later)
+    index = read_index()
+    assert [found.id for found in index.records] == ["2", "1"]
+    assert [change.state for change in index.changes[job.key]] == [State.PENDING, State.RUNNING]
+
+
+def test_a_note_of_another_host_from_the_future_is_not_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen here after it: what was seen here counts, and is not noted again each time."""
+    job = record("1")
+    append(job)
+    append(at("2999-01-01T00:00:00+00:00", State.PENDING, job))
+    host = os.uname().nodename
+    (state_dir() / f"lab@{host}.jsonl").rename(state_dir() / "lab@another.jsonl")
+    append(job.change(State.RUNNING))
+    seen = read_index().last_change(job)
+    assert seen is not None
+    assert seen.state is State.RUNNING
+
+
+def test_space_is_held_while_a_job_is_submitted() -> None:
+    """As much as a long record takes; it is given back at the end."""
+    with room_for_record("lab"):
+        (held,) = state_dir().glob(".room-*")
+        assert held.stat().st_size >= 40_000
+    assert not list(state_dir().glob(".room-*"))
+
+
+def test_no_space_for_a_record_is_told_before_a_submission(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk shows itself at the latest when the data are to be kept."""
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(records.os, "fsync", full)
+    with (
+        pytest.raises(HpcjobError, match=r"lab@.*No space left on device.*nothing was submitted"),
+        room_for_record("lab"),
+    ):
+        pytest.fail("went on")
+    assert not list(state_dir().glob(".room-*"))
+
+
 def test_concurrent_appends_lose_nothing() -> None:
     """Four processes append 50 lines each; 200 whole lines are there."""
     code = (
@@ -108,7 +223,7 @@ def test_finding() -> None:
     old, new = record("1", "gpt-125M", minute=0), record("2", "gpt-125M", minute=5)
     other = record("3", "bench", minute=2)
     pbs = record("77.pbs1", "on-pbs", profile="abci3", minute=1)
-    for entry in (old, new, other, pbs):
+    for entry in (pbs, old, other, new):
         append(entry)
     assert find_job("latest") == new
     assert find_job("1") == old
@@ -163,8 +278,9 @@ def test_a_full_disk_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A short write is not taken for a record."""
     ensure_writable("lab")
     monkeypatch.setattr(records.os, "write", lambda handle, data: len(data) - 1)
-    with pytest.raises(OSError, match="bytes were written"):
+    with pytest.raises(OSError, match="bytes were written") as caught:
         append(record("1"))
+    assert str(caught.value.filename).endswith(".jsonl")
 
 
 def test_soft_ends_are_asked_again() -> None:

@@ -208,6 +208,27 @@ def test_a_folder_that_nodes_do_not_see_is_refused(here: Path) -> None:
     assert not list(here.iterdir())
 
 
+def test_outputs_that_lead_to_a_folder_that_nodes_do_not_see_is_refused(here: Path, tmp_path: Path) -> None:
+    """The job directory itself counts, not only the folder it was submitted from."""
+    away = tmp_path / "scratch"
+    away.mkdir()
+    (here / "outputs").symlink_to(away)
+    with pytest.raises(InputError, match="does not share"):
+        submit(prepare(plan_for("slurm", not_shared=[away]), script))
+    assert not list(away.iterdir())
+    (here / "outputs").unlink()
+    (here / "outputs").symlink_to("outputs")
+    with pytest.raises(InputError, match="loop"):
+        check(prepare(plan_for("slurm", not_shared=[away]), script))
+
+
+def test_a_number_in_a_banner_is_not_taken_for_the_job(fake: FakeBin) -> None:
+    """Two candidates: the job is looked up by its mark, and found."""
+    bin_ = fake("sbatch", "echo 12345; echo 777")
+    fake("squeue", f"{HEADER}; echo \"12345|$(grep -o 'hpcjob-[^ ]*' {bin_}/sbatch.calls | head -1)|/spool/x\"")
+    assert submit(prepare(plan_for("slurm"), script), sleep=nap).id == "12345"
+
+
 @pytest.mark.parametrize(
     ("name", "folder"),
     [
@@ -245,6 +266,7 @@ def test_an_index_that_fails_after_the_submission(
     with pytest.raises(UnrecordedError, match="job 4711 is submitted, but could not be recorded") as caught:
         submit(prepare(plan_for("slurm"), script))
     assert "hpcjob attach 4711" in str(caught.value.hint)
+    assert str(state) in caught.value.message
 
 
 def test_attach_takes_over_a_job_submitted_by_hand(fake: FakeBin, here: Path) -> None:
