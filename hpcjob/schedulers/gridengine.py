@@ -58,7 +58,7 @@ class GridEngineScheduler(CommandScheduler):
 
     def parse_submit(self, stdout: str, stderr: str) -> Submitted | None:
         """Read ``ID`` or ``ID.1-10:1``, or the sentence of a wrapper that drops ``-terse``."""
-        return the_one([*_SPOKEN_ID.findall(f"{stdout}\n{stderr}"), *_TERSE_ID.findall(stdout)])
+        return the_one(_SPOKEN_ID.findall(f"{stdout}\n{stderr}") or _TERSE_ID.findall(stdout))
 
     def trouble(self, finished: commands.Finished) -> str | None:
         """A job that is gone is none, whatever the exit code."""

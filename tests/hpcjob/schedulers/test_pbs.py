@@ -52,6 +52,7 @@ def submission() -> Submission:
     [
         ("1234.pbs1\n", Submitted("1234.pbs1")),
         ("85[].pbs1\n", Submitted("85[].pbs1")),
+        ("1234.pbs1\n31.12\n", None),
         ("Maintenance on 2026-12-25\nproject 123 has 5.5 points\n1234.opbs\n", Submitted("1234.opbs")),
         ("project 123 has 5.5 points\n", None),
         ("", None),

@@ -34,6 +34,7 @@ def submission() -> Submission:
         ("[INFO] PJM 0000 pjsub Job 1334958 submitted.\n", Submitted("1334958")),
         ("[INFO.] PJM 0000 pjsub Job 1334958 submitted.\n", Submitted("1334958")),
         ("Maintenance: Job 12 of us\n[INFO] PJM 0000 pjsub Job 1334958_0 submitted.\n", Submitted("1334958_0")),
+        ("Maintenance: Job 12 submitted\n[INFO] PJM 0000 pjsub Job 1334958_0 submitted.\n", None),
         ("[ERR.] PJM 0054 pjsub Resource group nosuch does not exist.\n", None),
         ("", None),
     ],
