@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 import jinja2
@@ -12,17 +14,36 @@ from jinja2.bccache import Bucket
 
 from hpcjob import __version__
 
+_DIGEST_BYTES = hashlib.sha256().digest_size
 
-class _QuietCache(jinja2.FileSystemBytecodeCache):
-    """A cache that costs only time where it cannot be read or written: a full quota, a home that is read-only."""
+
+class _FileCache(jinja2.BytecodeCache):
+    """A cache that costs only time where it cannot be read or written: a full quota, a home that is read-only, damage.
+
+    Bytecode is run as it is read, and damaged bytecode can crash the interpreter: each entry begins with the SHA-256 of
+    the rest. One that is damaged is compiled and written anew.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
     def load_bytecode(self, bucket: Bucket) -> None:
-        with contextlib.suppress(OSError):
-            super().load_bytecode(bucket)
+        """Fill the bucket from its file; leave it empty where that is missing or damaged."""
+        try:
+            entry = (self._folder / bucket.key).read_bytes()
+        except OSError:
+            return
+        digest, bytecode = entry[:_DIGEST_BYTES], entry[_DIGEST_BYTES:]
+        if hashlib.sha256(bytecode).digest() == digest:
+            bucket.bytecode_from_string(bytecode)
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        with contextlib.suppress(OSError):
-            super().dump_bytecode(bucket)
+        """Write the bucket to its file, at once: another process may read it."""
+        bytecode = bucket.bytecode_to_string()
+        with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            written = Path(folder) / bucket.key
+            written.write_bytes(hashlib.sha256(bytecode).digest() + bytecode)
+            written.replace(self._folder / bucket.key)
 
 
 def template_cache() -> jinja2.BytecodeCache | None:
@@ -40,4 +61,4 @@ def template_cache() -> jinja2.BytecodeCache | None:
         return None
     if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return None
-    return _QuietCache(str(folder))
+    return _FileCache(folder)
