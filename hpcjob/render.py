@@ -32,9 +32,9 @@ _RESERVED = re.compile(
     r"U?ID|EUID|PPID|IFS|ENV|DIRSTACK|FUNCNAME|FUNCNEST|GROUPS|HISTCMD|HOSTNAME|HOSTTYPE|LINENO|MACHTYPE|MAPFILE|OPTARG|"
     r"OPTERR|OPTIND|OSTYPE|PIPESTATUS|POSIXLY_CORRECT|PS4|RANDOM|REPLY|SECONDS|SRANDOM|EPOCH\w*|GLOBIGNORE|EXECIGNORE|"
     r"address|argv|before|child|code|count|digits|family|file|first|folder|helpers|host|hosts|jobdir|job_id|key|kind|"
-    r"known|launcher|log|mask|missing|module_init|mpirun|name|names|node_rank|nodes|outcome|problem|procs_per_node|python|"
-    r"record|seen|signal|signalled|source_file|signal_code|step|stop_at_s|submit_dir|tag|tick|tries|value|variables?|venv|words?|"
-    r"world_size|agent"
+    r"known|last|launcher|log|mask|missing|module_init|mpirun|name|names|node_rank|nodes|outcome|problem|procs_per_node|python|"
+    r"record|said|seen|signal|signalled|source_file|signal_code|step|stop_at_s|submit_dir|tag|tick|tries|value|variables?|"
+    r"venv|watcher|words?|world_size"
 )
 _SECRET = re.compile(r"(\w*_)?(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY)", re.IGNORECASE)
 

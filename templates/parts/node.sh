@@ -12,17 +12,9 @@ case $2 in
   *) node_rank=$2 ;;
 esac
 unset "${!OMPI_COMM_WORLD_@}" "${!PMI_@}" "${!PMIX_@}" # the agent's own; its ranks would take them for theirs
-tag=$HPCJOB_JOB_ID.node$node_rank.$$
-HPCJOB_PROCESS=$tag "$python" -m torch.distributed.run --nnodes "$nodes" --node-rank "$node_rank" \
+# A rank watches itself: the tag of its agent is taken from it.
+code=0
+oversee "node $node_rank" "$python" -m torch.distributed.run --nnodes "$nodes" --node-rank "$node_rank" \
   --nproc-per-node "$procs_per_node" --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" \
-  --no-python bash "${0%/*}/rank.sh" "$1" &
-agent=$!
-(watch "$agent" "$$" "$tag" </dev/null >/dev/null 2>&1 &)
-
-trap 'kill -TERM "$agent" 2>/dev/null; signalled=1' TERM INT HUP
-while :; do
-  signalled='' code=0
-  wait "$agent" || code=$?
-  [[ $signalled ]] || break # a trap ended the wait, not the agent
-done
+  --no-python env -u HPCJOB_PROCESS bash "${0%/*}/rank.sh" "$1" || code=$?
 ((code == 0)) || end_job "$code" "node $(uname -n): its ranks ended with code $code"

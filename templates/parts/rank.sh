@@ -37,8 +37,10 @@ if ((RANK == 0)); then
 else
   exec >>"$log" 2>&1
 fi
-tag=$HPCJOB_JOB_ID.$RANK.$$
-(watch "$$" "$PPID" "$tag" </dev/null >/dev/null 2>&1 &)
-export HPCJOB_PROCESS=$tag
 if [[ ${argv[0]} == python ]]; then argv[0]=$python; fi
-exec "${argv[@]}"
+code=0
+oversee "rank $RANK" "${argv[@]}" || code=$?
+if ((code)) && [[ $kind != train || $code != 8[56] ]]; then # a trainer that has saved and stopped has not failed
+  [[ -e $HPCJOB_JOBDIR/abort ]] || abort "$code" "rank $RANK on $(uname -n) ended with code $code"
+fi
+end_as "$code"

@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 1bc1035e241d
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 5d96dcb83f17
 # submit: qsub FILE
 
 set -euo pipefail
@@ -291,12 +291,64 @@ environment() { # print the commands that give a shell elsewhere what was set he
 
 # --- What runs on the nodes --------------------------------------------------------------------------------------------
 cat >"$jobdir/common.sh" <<'END_OF_COMMON'
-# Sourced by rank.sh and node.sh: what they share.
+# Sourced by rank.sh and node.sh, each of which oversees one process of the job, and by the job script.
 
-# end_job CODE WORDS: stop the job on all nodes; the first reason given is kept.
-end_job() {
+# abort CODE WORDS: stop the job on all nodes; the first reason given is kept.
+abort() {
   echo "hpcjob: $2"
   (set -o noclobber && echo "$1 $2" >"$HPCJOB_JOBDIR/abort") 2>/dev/null
+}
+
+end_job() { # CODE WORDS: abort, and end here
+  abort "$@"
+  exit "$1"
+}
+
+# oversee NAME COMMAND...: run a process of the job to its end, watched, and return its code. Signals that come here go
+# on to it. A tag in its environment finds all that it starts, whoever their parent is by now.
+oversee() {
+  local tag="$HPCJOB_JOB_ID $1 $$" watcher code
+  exec {watcher}> >(exec >/dev/null 2>&1 && watch "$1" "$tag")
+  child=''
+  trap 'pass_on HUP' HUP # before the start: a shell's background process ignores INT and QUIT unless they are trapped
+  trap 'pass_on INT' INT
+  trap 'pass_on QUIT' QUIT
+  trap 'pass_on TERM' TERM
+  trap 'pass_on USR1' USR1
+  trap 'pass_on USR2' USR2
+  (
+    exec {watcher}>&-
+    export HPCJOB_PROCESS=$tag
+    exec -- "${@:2}"
+  ) <&0 &
+  child=$!
+  trap '' PIPE # that the watcher may break
+  tell "$child"
+  while :; do
+    signalled='' code=0
+    wait "$child" 2>/dev/null || code=$?
+    [[ $signalled ]] || break # a trap ended the wait, not the process
+  done
+  tell ended
+  return "$code"
+}
+
+tell() { # WORD: to the watcher, which may have been killed
+  { echo "$1" >&"$watcher"; } 2>/dev/null
+}
+
+pass_on() { # SIGNAL
+  signalled=1
+  [[ ! $child ]] || kill -s "$1" "$child" 2>/dev/null
+}
+
+# end_as CODE: end as the overseen process did, by the same signal: launchers tell it from a code.
+end_as() {
+  trap - HUP INT QUIT TERM USR1 USR2 PIPE
+  if (($1 > 128 && $1 <= 143)); then # these end a process, some of the later ones stop it
+    ulimit -c 0
+    kill -s "$(($1 - 128))" "$$"
+  fi
   exit "$1"
 }
 
@@ -305,39 +357,54 @@ parent_of() {
   local key value
   while read -r key value; do
     case $key in
-      State:) [[ $value != Z* ]] || return 0 ;;
+      State:) [[ $value != [XZ]* ]] || return 0 ;;
       PPid:) echo "$value" && return 0 ;;
     esac
   done 2>/dev/null <"/proc/$1/status"
 }
 
-# family_of PID TAG: that process and all that have its tag in their environment, whoever their parent is by now.
+# family_of PID TAG: that process and all that have its tag in their environment.
 family_of() {
   local file
   [[ -z $(parent_of "$1") ]] || echo "$1"
   grep -lszFx "HPCJOB_PROCESS=$2" /proc/[0-9]*/environ | while IFS=/ read -r _ _ file _; do echo "$file"; done
 }
 
-# watch PID PARENT TAG: runs beside a process of the job and ends it, with all it started, when the process that started
-# it is gone or the job is over. It ends with that process.
+# watch NAME TAG: runs beside a script that oversees a process, and ends that process, with all it started, when the
+# script is gone, or what started the script, or the job is over. It reads the pid, and a word at the end.
 watch() {
-  local tick family tries first=TERM
-  trap '' TERM INT HUP USR2
+  local tick family tries child='' said='' first=TERM last=5
+  trap '' HUP INT QUIT TERM USR1 USR2
   exec {tick}<> <(:) # a pipe on which nothing ever comes: reading from it waits without a process
-  while read -rt 2 -u "$tick" || [[ $(parent_of "$1") == "$2" ]]; do
-    [[ ! -e $HPCJOB_JOBDIR/abort && ! -e $HPCJOB_JOBDIR/${HPCJOB_JOB_ID}_exit.json ]] || break
+  read -r child || :
+  until [[ $said || -e $HPCJOB_JOBDIR/abort || $(parent_of "$$") != "$PPID" ]] || is_over; do
+    hear 2
   done
-  [[ $(parent_of "$1") ]] || first=0 # it has ended: what it left behind may end by itself
-  for ((tries = 0; tries < 5; tries++)); do
-    mapfile -t family < <(family_of "$1" "$3" | sort -u)
+  [[ $said ]] || hear 0.1
+  case $said in
+    ended) first=0 child='' ;; # what it left behind may end by itself
+    killed) is_over || abort 137 "$1 on $(uname -n) was killed" ;;
+    *) [[ $1 != node* || $(parent_of "$$") != "$PPID" ]] || first=0 last=7 ;; # its ranks' watchers end them: it reports
+  esac
+  for ((tries = 0; tries < last; tries++)); do
+    mapfile -t family < <(family_of "$child" "$2" | sort -u)
     ((${#family[@]})) || return 0
     ((tries)) || kill -s "$first" "${family[@]}" 2>/dev/null
     read -rt 2 -u "$tick" || :
   done
-  mapfile -t family < <(family_of "$1" "$3")
+  mapfile -t family < <(family_of "$child" "$2")
   kill -s KILL "${family[@]}" 2>/dev/null
 }
+
+hear() { # SECONDS: set `said` to what the overseeing script says, or to what has become of it
+  read -rt "$1" said || (($? > 128)) || said=killed # its end of the pipe is closed
+}
+
+is_over() { # the job has an exit record
+  [[ -e $HPCJOB_JOBDIR/${HPCJOB_JOB_ID}_exit.json ]]
+}
 END_OF_COMMON
+builtin source "$jobdir/common.sh"
 cat >"$jobdir/rank.sh" <<'END_OF_RANK'
 # One rank: bash rank.sh STEP_FILE. The step's file says what runs, and which launcher started this.
 set -uo pipefail
@@ -378,11 +445,13 @@ if ((RANK == 0)); then
 else
   exec >>"$log" 2>&1
 fi
-tag=$HPCJOB_JOB_ID.$RANK.$$
-(watch "$$" "$PPID" "$tag" </dev/null >/dev/null 2>&1 &)
-export HPCJOB_PROCESS=$tag
 if [[ ${argv[0]} == python ]]; then argv[0]=$python; fi
-exec "${argv[@]}"
+code=0
+oversee "rank $RANK" "${argv[@]}" || code=$?
+if ((code)) && [[ $kind != train || $code != 8[56] ]]; then # a trainer that has saved and stopped has not failed
+  [[ -e $HPCJOB_JOBDIR/abort ]] || abort "$code" "rank $RANK on $(uname -n) ended with code $code"
+fi
+end_as "$code"
 END_OF_RANK
 
 describe_step() { # NUMBER: write what its ranks source after env.sh
@@ -394,7 +463,7 @@ stop_at_s=3300 # no signal comes before the walltime here: seconds after the sta
 attend() { # PID: beside a step; asks it to stop in time, and ends it if this script is killed
   local tick
   exec {tick}<> <(:)
-  while kill -0 "$$" 2>/dev/null; do
+  while [[ $(parent_of "$$") ]]; do # a script that nobody has reaped is gone too
     ((SECONDS < stop_at_s)) || [[ -e $jobdir/stop ]] || ask_to_stop walltime
     read -rt 2 -u "$tick" || :
   done
@@ -406,6 +475,7 @@ run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends 
   local code outcome tries
   step=$1
   [[ ! -e $jobdir/stop ]] || exit "$(stop_code)"
+  rm -f "$jobdir/abort" # of a step that was completed all the same
   [[ $kind != train ]] || rm -f "$jobdir/outcome.json"
   "${@:2}" </dev/null &
   child=$!

@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 6e0d07d232c0
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 10ba083b8a59
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -171,6 +171,7 @@ environment() { # print the commands that give a shell elsewhere what was set he
 cat >"$jobdir/common.sh" <<'END_OF_COMMON'
 ...
 END_OF_COMMON
+builtin source "$jobdir/common.sh"
 cat >"$jobdir/rank.sh" <<'END_OF_RANK'
 ...
 END_OF_RANK
@@ -183,7 +184,7 @@ describe_step() { # NUMBER: write what its ranks source after env.sh
 attend() { # PID: beside a step; asks it to stop in time, and ends it if this script is killed
   local tick
   exec {tick}<> <(:)
-  while kill -0 "$$" 2>/dev/null; do
+  while [[ $(parent_of "$$") ]]; do # a script that nobody has reaped is gone too
     read -rt 2 -u "$tick" || :
   done
   echo '137 the job script was killed' >"$jobdir/abort"
@@ -194,6 +195,7 @@ run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends 
   local code outcome tries
   step=$1
   [[ ! -e $jobdir/stop ]] || exit "$(stop_code)"
+  rm -f "$jobdir/abort" # of a step that was completed all the same
   [[ $kind != train ]] || rm -f "$jobdir/outcome.json"
   "${@:2}" </dev/null &
   child=$!

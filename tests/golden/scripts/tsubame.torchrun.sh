@@ -6,7 +6,7 @@
 #$ -l h_rt=01:00:00
 #$ -j y
 # TSUBAME 4.0, Institute of Science Tokyo: made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 7e941e0f2adc
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 0a24466e8d09
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -199,6 +199,7 @@ environment() { # print the commands that give a shell elsewhere what was set he
 cat >"$jobdir/common.sh" <<'END_OF_COMMON'
 ...
 END_OF_COMMON
+builtin source "$jobdir/common.sh"
 cat >"$jobdir/rank.sh" <<'END_OF_RANK'
 ...
 END_OF_RANK
@@ -215,7 +216,7 @@ stop_at_s=3300 # no signal comes before the walltime here: seconds after the sta
 attend() { # PID: beside a step; asks it to stop in time, and ends it if this script is killed
   local tick
   exec {tick}<> <(:)
-  while kill -0 "$$" 2>/dev/null; do
+  while [[ $(parent_of "$$") ]]; do # a script that nobody has reaped is gone too
     ((SECONDS < stop_at_s)) || [[ -e $jobdir/stop ]] || ask_to_stop walltime
     read -rt 2 -u "$tick" || :
   done
@@ -227,6 +228,7 @@ run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends 
   local code outcome tries
   step=$1
   [[ ! -e $jobdir/stop ]] || exit "$(stop_code)"
+  rm -f "$jobdir/abort" # of a step that was completed all the same
   [[ $kind != train ]] || rm -f "$jobdir/outcome.json"
   "${@:2}" </dev/null &
   child=$!

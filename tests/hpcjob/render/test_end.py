@@ -17,7 +17,7 @@ import pytest
 from hpcjob.plan import Plan
 from hpcjob.render import render
 from tests.hpcjob.render.plans import plan
-from tests.hpcjob.render.running import Running, running
+from tests.hpcjob.render.running import DEADLINE_S, Running, running
 from tests.hpcjob.render.world import World
 
 TRAINER = """
@@ -138,10 +138,74 @@ def test_a_node_that_fails_ends_the_others(world: World) -> None:
         assert started.all_gone() == 5, started.log()
 
 
+def test_signals_to_a_rank_reach_its_program(world: World) -> None:
+    """Launchers and schedulers signal the process that they started, the rank's script: its program hears them all."""
+    work = """
+    hear() { echo "$1" >>"$HPCJOB_JOBDIR/heard.$RANK"; }
+    for name in HUP USR1 USR2; do trap "hear $name" "$name"; done
+    trap 'exit 3' TERM
+    echo "$PPID" >"$HPCJOB_JOBDIR/script.$RANK"
+    while :; do sleep 0.1; done
+    """
+    with job(world, world.plan("lab", launcher="srun", env={"WORK": work})) as started:
+        scripts = [started.jobdir / f"script.{rank}" for rank in range(4)]
+        started.wait_for(lambda: all(path.exists() and path.read_text() for path in scripts), "start of the ranks")
+        script, heard = int(scripts[2].read_text()), started.jobdir / "heard.2"
+        heard.touch()
+        names = ["HUP", "USR1", "USR2"]  # INT and QUIT are ignored below the stub: it is a shell without job control
+        for count, name in enumerate(names, 1):
+            os.kill(script, signal.Signals[f"SIG{name}"])
+            started.wait_for(lambda count=count: len(heard.read_text().split()) == count, name)  # type: ignore[misc]
+        assert heard.read_text().split() == names
+        os.kill(script, signal.SIGTERM)
+        assert started.all_gone() == 3
+        assert "rank 2 on " in (started.jobdir / "abort").read_text()
+
+
+def test_script_of_a_rank_that_is_killed_ends_all(world: World) -> None:
+    """SIGKILL to the process that the launcher started, while its program ignores signals and others run on."""
+    work = 'trap \'\' TERM; echo "$PPID" >"$HPCJOB_JOBDIR/script.$RANK"; while :; do sleep 1; done'
+    with job(world, world.plan("lab", launcher="srun", env={"WORK": work})) as started:
+        scripts = [started.jobdir / f"script.{rank}" for rank in range(4)]
+        started.wait_for(lambda: all(path.exists() and path.read_text() for path in scripts), "start of the ranks")
+        os.kill(int(scripts[1].read_text()), signal.SIGKILL)
+        assert started.all_gone() == 137
+        assert (started.jobdir / "abort").read_text().startswith("137 rank 1 on ")
+
+
+@pytest.mark.parametrize("code", [85, 86])
+def test_a_rank_that_has_saved_does_not_end_the_others(world: World, code: int) -> None:
+    """The codes of a trainer that has saved are no failure: rank 0 may take its time."""
+    outcome = {85: "saved_for_walltime", 86: "stopped"}[code]
+    work = f"""
+    ((RANK == 0)) || exit {code}
+    trap 'exit 9' TERM
+    sleep 4
+    echo '{{"outcome": "{outcome}"}}' >"$NEOXLITE_OUTCOME_FILE"
+    exit {code}
+    """
+    run = world.run(world.plan("lab", train={"configs": ["x.yml"]}, launcher="srun", env={"WORK": work}))
+    assert run.code == code, run.log
+    assert not (run.jobdir / "abort").exists()
+
+
+def test_a_crash_after_the_outcome_does_not_end_the_next_step(world: World) -> None:
+    """The trainer said it has completed, and a rank crashed on its way out: the step after it runs."""
+    crash = """((RANK)) || echo '{"outcome": "completed"}' >"$NEOXLITE_OUTCOME_FILE"; exit 7"""
+    steps = [
+        {"name": "train", "train": {"configs": ["x.yml"]}, "env": {"STEP": "1", "WORK": crash}},
+        {"name": "after", "command": ["python", "x"], "env": {"STEP": "2", "WORK": "sleep 3"}},
+    ]
+    run = world.run(world.plan("lab", steps=steps, launcher="srun"))
+    assert run.code == 0, run.log
+    assert len(run.arrived("2")) == 1
+
+
 # --- the real launchers of this machine -----------------------------------------------------------------------------
 
 SPEAK = "import os, sys; print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], *sys.argv[1:], flush=True)"
 SLEEP = f"{SPEAK}; import time; time.sleep(600)"
+DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
 
 
 @contextmanager
@@ -186,17 +250,48 @@ def test_a_script_can_be_run_again(world: World) -> None:
     assert len([*(world.submit_dir / "outputs" / "学習 1").iterdir()]) == 2
 
 
+@pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
+def test_code_of_a_rank_is_the_jobs(tmp_path: Path, launcher: str) -> None:
+    """torchrun turns every code into 1; the job ends with that of the rank."""
+    with real_job(tmp_path, launcher, "import sys; sys.exit(7)") as started:
+        assert started.end() == 7, started.log()
+        assert record(started)["code"] == 7
+        assert "7 rank " in (started.jobdir / "abort").read_text()
+
+
+def ranks(job: Running) -> list[int]:
+    """Wait until both ranks of a real job have spoken, and return their pids."""
+    logs = [job.jobdir / f"{job.script.pid}_{rank}_log.out" for rank in range(2)]
+    job.wait_for(lambda: all(log.exists() and log.stat().st_size for log in logs), "words of both ranks")
+    return [pid for pid, line in job.processes().items() if "sleep(600)" in line and "-c import" in line]
+
+
+def test_script_that_is_killed_and_not_reaped_takes_deaf_ranks_along(tmp_path: Path) -> None:
+    """Nobody asks how the killed script ended, so its pid lives on; its ranks ignore TERM: they are gone soon."""
+    with real_job(tmp_path, "torchrun", DEAF) as started:
+        assert len(ranks(started)) == 2
+        os.kill(started.script.pid, signal.SIGKILL)
+        started.wait_for(lambda: not started.processes(), "end of all", DEADLINE_S)
+        assert started.script.returncode is None, "it was not reaped"
+
+
+def test_killed_rank_ends_deaf_ones_and_is_reported(tmp_path: Path) -> None:
+    """torchrun gives ranks that ignore TERM 30 s; the job does not, and torchrun still says that one was killed."""
+    with real_job(tmp_path, "torchrun", DEAF) as started:
+        os.kill(max(ranks(started)), signal.SIGKILL)
+        assert started.all_gone() == 137
+        assert "exitcode  : -9" in started.log()
+
+
 @pytest.mark.parametrize("victim", ["rank", "launcher"])
 @pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
 def test_kill_of_one_process_ends_all(tmp_path: Path, launcher: str, victim: str) -> None:
     """SIGKILL to one rank, or to the real launcher: every process of the job is gone soon, it counts as failed."""
     with real_job(tmp_path, launcher, SLEEP, "victim") as started:
-        logs = [started.jobdir / f"{started.script.pid}_{rank}_log.out" for rank in range(2)]
-        started.wait_for(lambda: all(log.exists() and log.stat().st_size for log in logs), "words of both ranks")
+        pids = ranks(started)
         if victim == "launcher":
             started.kill("mpirun -np 2" if launcher == "mpirun" else "torch.distributed.run")
         else:
-            pids = [pid for pid, line in started.processes().items() if "sleep(600)" in line and "-c import" in line]
             os.kill(max(pids), signal.SIGKILL)
         assert started.all_gone() != 0
         assert record(started)["code"] not in (0, None)
