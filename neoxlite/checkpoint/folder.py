@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import zlib
@@ -27,7 +28,13 @@ LATEST = "latest"
 MANIFEST = "manifest.json"
 FORMAT = "neoxlite-1"
 _STEP = re.compile(r"global_step(\d+)")
+_ASIDE = re.compile(r"\.(global_step\d+)\.replaced(?:\.tmp)?")  # with .tmp: as older versions named it
 _CHUNK = 1 << 22
+_COUNTS = (
+    "iteration", "consumed_samples", "skipped_steps", "optimizer_step", "world_size", "train_batch_size",
+    "padded_vocab_size",
+)  # fmt: skip
+_KINDS: dict[str, type] = {**dict.fromkeys(_COUNTS, int), "with_optimizer": bool, "schedule": dict}
 
 
 def step_name(iteration: int) -> str:
@@ -87,9 +94,12 @@ class Manifest:
                 raise CheckpointError(
                     f"{path}: format {content['format']!r} is unknown", hint="read it with the version that wrote it"
                 )
-            return cls(dict(content["files"]), dict(content["training"]))
+            wrong = _wrong(content["files"], content["training"])
         except (KeyError, TypeError) as error:
             raise CheckpointError(f"{path} is damaged: {error!r}", hint=offer(folder)) from None
+        if wrong:
+            raise CheckpointError(f"{path} is damaged: {wrong}", hint=offer(folder))
+        return cls(content["files"], content["training"])
 
     def text(self) -> str:
         """Return the manifest as JSON."""
@@ -111,6 +121,27 @@ class Manifest:
         return found
 
 
+def _wrong(files: Any, training: Any) -> str | None:
+    """Return which field of a manifest is missing or has a wrong type, or None."""
+    for name, table in (("files", files), ("training", training)):
+        if not isinstance(table, dict):
+            return f"{name} is no table"
+    for name, file in files.items():
+        if not isinstance(file, dict) or not all(_is_count(file.get(key)) for key in ("bytes", "crc32")):
+            return f"files.{name} has no bytes and crc32"
+    for key, kind in _KINDS.items():
+        if key not in training:
+            return f"training.{key} is missing"
+        value = training[key]
+        if not (_is_count(value) if kind is int else isinstance(value, kind)):
+            return f"training.{key} is {str(value)[:40]!r}"
+    return None if isinstance(training.get("architecture", {}), dict) else "training.architecture is no table"
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
 def offer(folder: Path) -> str:
     """Return a hint that names the newest older checkpoint beside ``folder`` whose files have their sizes."""
     match = _STEP.fullmatch(folder.name)
@@ -120,11 +151,35 @@ def offer(folder: Path) -> str:
         try:
             manifest = json.loads((older / MANIFEST).read_text(encoding="utf-8"))
             whole = all((older / name).stat().st_size == file["bytes"] for name, file in manifest["files"].items())
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
         if whole:
             return f"the one before it looks whole: load iteration {iteration} (--iteration {iteration})"
     return "no older checkpoint beside it is whole; start anew, or load another folder"
+
+
+def aside_name(name: str) -> str:
+    """Return the name of a checkpoint folder while a new one of the same iteration takes its place."""
+    return f".{name}.replaced"
+
+
+def restore_replaced(root: Path) -> list[tuple[Path, Path]]:
+    """Give checkpoints their names back that a crash left without, and return (folder, aside) of each one found.
+
+    A save of the same iteration moves the old folder aside, then the new one in its place; a crash between the two
+    leaves the old one whole, under `aside_name`. Where it cannot be renamed it stays as it is.
+    """
+    found = []
+    for aside in sorted(root.glob(".global_step*.replaced*")) if root.is_dir() else ():
+        match = _ASIDE.fullmatch(aside.name)
+        if match is None:
+            continue
+        folder = root / match.group(1)
+        found.append((folder, aside))
+        if not folder.exists():
+            with contextlib.suppress(OSError):  # read-only for this user, or another rank was first
+                aside.rename(folder)
+    return found
 
 
 def find(root: Path, iteration: int | None = None) -> Path | None:
@@ -133,10 +188,10 @@ def find(root: Path, iteration: int | None = None) -> Path | None:
     Raises:
         CheckpointError: that iteration is not there, or ``latest`` names none that is.
     """
+    restore_replaced(root)
     if iteration is not None:
-        folder = root / step_name(iteration)
-        if folder.is_dir():
-            return folder
+        if iteration in saved_iterations(root):
+            return root / step_name(iteration)
         present = ", ".join(str(number) for number in saved_iterations(root)) or "none"
         raise CheckpointError(f"{root} has no checkpoint of iteration {iteration}", hint=f"present: {present}")
     try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -12,11 +13,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from neoxlite.checkpoint.folder import Manifest, find, offer, saved_iterations
+from neoxlite.checkpoint.folder import Manifest, find, offer, restore_replaced, saved_iterations
 from neoxlite.checkpoint.optimizer_state import MASTER, OptimizerState
 from neoxlite.checkpoint.pieces import Pieces
 from neoxlite.errors import CheckpointError
 from neoxlite.model.naming import is_copy, layer_parameters
+from neoxlite.model.spec import ModelSpec
 from neoxlite.parallel.sharding import set_value, shape_of
 from neoxlite.parallel.slicing import slicing_of
 from neoxlite.parallel.topology import Topology
@@ -37,6 +39,8 @@ def choose(load: Path | None, save: Path | None, iteration: int | None) -> tuple
         raise CheckpointError(
             f"load: {load} holds files, but no checkpoint", hint="give the folder that holds latest and global_step..."
         )
+    if save is not None:
+        restore_replaced(save)
     existing = saved_iterations(save) if save is not None else []
     if existing:
         missed = f"load: {load} has no checkpoint" if load is not None else "load is not set"
@@ -67,9 +71,10 @@ def load_weights(folder: Path, module: nn.Module, topology: Topology | None = No
     """Copy the weights of ``folder``, or this rank's slices of them, into the parameters of ``module``, in place.
 
     Raises:
-        CheckpointError: names or shapes are not the model's, or a file cannot be read.
+        CheckpointError: names, shapes or the number of layers are not the model's, or a file cannot be read.
     """
     topology = topology if topology is not None else Topology()
+    _compare_depth(folder, module)
     wanted: dict[int, dict[str, Tensor]] = defaultdict(dict)
     for name, parameter in layer_parameters(module):
         index, _, local_name = name.partition(".")
@@ -82,6 +87,18 @@ def load_weights(folder: Path, module: nn.Module, topology: Topology | None = No
             slicing, full = slicing_of(target), tensors[local_name]
             mine = full if slicing is None else slicing.take(full, topology.tensor_rank, topology.tensor_size)
             set_value(target, mine, topology)
+
+
+def _compare_depth(folder: Path, module: nn.Module) -> None:
+    """Refuse a checkpoint of another number of blocks, whose files would be missing or be other layers."""
+    files = Manifest.read(folder).files
+    # Blocks are layers 2 to N + 1 of GPT-NeoX's list; N + 2 has no parameters.
+    blocks = next(count for count in itertools.count() if f"layer_{count + 2:02d}.safetensors" not in files)
+    wanted = cast(ModelSpec, module.spec).num_layers
+    if blocks != wanted:
+        raise CheckpointError(
+            f"{folder} has {blocks} layers, this configuration {wanted}", hint=f"set num_layers: {blocks}"
+        )
 
 
 def _read(path: Path) -> dict[str, Tensor]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neoxlite.checkpoint.architecture import compare_architecture
 from neoxlite.checkpoint.folder import MANIFEST, Manifest, find
 from neoxlite.checkpoint.load import load_weights, verify
 from neoxlite.config import load_config
@@ -19,6 +21,8 @@ from neoxlite.tokenizers import Tokenizer, build_tokenizer
 
 if TYPE_CHECKING:
     from neoxlite.config import NeoxConfig
+
+_OTHER = "leave the configuration out to take the checkpoint's own, or set the checkpoint's values"
 
 
 @dataclass(frozen=True)
@@ -76,9 +80,13 @@ def restore(
     topology = topology if topology is not None else Topology()
     manifest = Manifest.read(folder)
     verify(folder, manifest, topology)
+    own = cfg is None
     cfg = saved_config(folder, manifest) if cfg is None else cfg
     tokenizer = build_tokenizer(cfg.tokenizer_type, cfg.vocab_file, cfg.merge_file)
     spec = ModelSpec.from_config(cfg, cfg.padded_vocab_size(tokenizer.vocab_size))
+    line = compare_architecture(folder, manifest.training, spec, hint=_OTHER)
+    if line is not None and not own and topology.rank == 0:
+        print(line, file=sys.stderr, flush=True)
     # On a CPU bf16 saves nothing that matters here and is slower.
     low = cfg.precision == "bfloat16" and device.type == "cuda"
     with torch.device(device):

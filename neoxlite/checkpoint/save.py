@@ -1,11 +1,13 @@
 """Writing a checkpoint: into a temporary folder, to the disk, then into place; ``latest`` comes last.
 
 Every rank writes a share; rank 0 moves the folder into place when all have. A crash at any moment leaves the
-checkpoints before it and at most a hidden temporary folder, which the next save removes.
+checkpoints before it and at most a hidden temporary folder, which the next save removes. One run saves to a folder at a
+time (`neoxlite.checkpoint.lock`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections import defaultdict
@@ -19,8 +21,18 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from neoxlite.checkpoint.folder import LATEST, MANIFEST, Manifest, crc32_of, saved_iterations, step_name
+from neoxlite.checkpoint.folder import (
+    LATEST,
+    MANIFEST,
+    Manifest,
+    aside_name,
+    crc32_of,
+    restore_replaced,
+    saved_iterations,
+    step_name,
+)
 from neoxlite.checkpoint.optimizer_state import MASTER, Fragment, OptimizerState
+from neoxlite.checkpoint.owner import Owner
 from neoxlite.checkpoint.pieces import piece_key
 from neoxlite.common.files import write_whole
 from neoxlite.errors import CheckpointError
@@ -48,13 +60,18 @@ def save(root: Path, engine: Any, contents: Contents, *, keep_last: int | None =
         CheckpointError: on every rank, if any of them cannot write. What was there before is untouched.
     """
     iteration = int(contents.training["iteration"])
-    temporary = root / f".{step_name(iteration)}.tmp"
     rank = engine.topology.rank
-    _together(engine, lambda: _begin(root, temporary) if rank == 0 else None)
-    shares = _together(engine, lambda: _write_share(temporary, engine, contents))
-    files = {name: size for share in shares for name, size in share.items()}
+    temporary = _together(engine, lambda: _begin(root, iteration) if rank == 0 else None)[0]
     folder = root / step_name(iteration)
-    _together(engine, lambda: _finish(root, temporary, folder, files, contents) if rank == 0 else None)
+    try:
+        shares = _together(engine, lambda: _write_share(temporary, engine, contents))
+        files = {name: size for share in shares for name, size in share.items()}
+        _together(engine, lambda: _finish(temporary, folder, files, contents) if rank == 0 else None)
+    except CheckpointError:
+        # All ranks have ended their part. On a full disk the half would keep it full.
+        if rank == 0:
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise
     if rank == 0 and keep_last:
         remove_old(root, keep_last, iteration)
     return folder
@@ -80,11 +97,20 @@ def _together(engine: Any, work: Any) -> list[Any]:
     return [result for result, _ in gathered]
 
 
-def _begin(root: Path, temporary: Path) -> None:
+def _begin(root: Path, iteration: int) -> Path:
+    """Clear away what dead runs left, and return a new temporary folder that names this process."""
     root.mkdir(parents=True, exist_ok=True)
+    for folder, aside in restore_replaced(root):
+        if folder.is_dir() and aside.is_dir():
+            shutil.rmtree(aside)
     for leftover in root.glob(".global_step*.tmp"):
-        shutil.rmtree(leftover)
+        # .global_step5.OWNER.tmp; the lock of the folder says that no other host's owner is alive.
+        owner = Owner.parse(leftover.name.removesuffix(".tmp").partition(".global_step")[2].partition(".")[2])
+        if owner is None or owner == Owner.this() or not owner.is_alive:
+            shutil.rmtree(leftover)
+    temporary = root / f".{step_name(iteration)}.{Owner.this()}.tmp"
     temporary.mkdir()
+    return temporary
 
 
 def _write_share(folder: Path, engine: Any, contents: Contents) -> dict[str, dict[str, int]]:
@@ -182,22 +208,36 @@ def _to_disk(path: Path) -> int:
     return crc32_of(path)
 
 
-def _finish(root: Path, temporary: Path, folder: Path, files: dict[str, dict[str, int]], contents: Contents) -> None:
+def _finish(temporary: Path, folder: Path, files: dict[str, dict[str, int]], contents: Contents) -> None:
     missing = [name for name in files if not (temporary / name).exists()]
     if missing:
         raise CheckpointError(f"{temporary / missing[0]} was written by another node but is not visible on this one")
     write_whole(temporary / MANIFEST, Manifest(files, contents.training).text())
     _sync_folder(temporary)
+    root = folder.parent
     if folder.exists():
-        # The same iteration again, after a resume from an older one: move the old one aside until it is in place.
-        aside = root / f".{folder.name}.replaced.tmp"
+        # The same iteration again, after a resume from an older one. Between the two renames the old one is the
+        # checkpoint still: `restore_replaced` gives it its name back.
+        aside = root / aside_name(folder.name)
         folder.rename(aside)
-        temporary.rename(folder)
+        _move(temporary, folder, aside)
         shutil.rmtree(aside)
     else:
         temporary.rename(folder)
     _sync_folder(root)
     write_whole(root / LATEST, folder.name)
+
+
+def _move(temporary: Path, folder: Path, aside: Path) -> None:
+    """Rename ``temporary`` to ``folder``, also if a reader has just given the old one its name back; or undo all."""
+    try:
+        if folder.exists():
+            folder.rename(aside)
+        temporary.rename(folder)
+    except OSError:
+        with contextlib.suppress(OSError):
+            aside.rename(folder)
+        raise
 
 
 def _sync_folder(folder: Path) -> None:

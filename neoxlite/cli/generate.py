@@ -16,7 +16,7 @@ import click
 @click.option("--top-k", type=click.IntRange(min=0), default=0, help="Choose among the K most probable tokens.")
 @click.option("--top-p", type=click.FloatRange(0, 1), default=0.0, help="Choose among the most probable share P.")
 @click.option("--num-samples", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--seed", type=click.IntRange(min=0), default=1234, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=1234, show_default=True)
 def generate(
     config: tuple[str, ...],
     conf_dir: str | None,
@@ -41,6 +41,7 @@ def generate(
     from neoxlite.model.generation import Sampling, TextStream
     from neoxlite.model.generation import generate as new_tokens
 
+    sampling = Sampling(temperature, top_k, top_p)
     cfg = optional_config(config, conf_dir)
     folder = load_folder(load, cfg, iteration)
 
@@ -57,7 +58,6 @@ def generate(
     tokens = tokenizer.encode(prompt)
     if not tokens and tokenizer.eod is not None:
         tokens = [tokenizer.eod]  # an empty prompt: what follows the end of a document is the beginning of one
-    sampling = Sampling(temperature, top_k, top_p)
     generator = torch.Generator().manual_seed(seed)
     for number in range(num_samples):
         if num_samples > 1:

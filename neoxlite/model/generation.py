@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from neoxlite.model.gpt import GPTModel
 from neoxlite.tokenizers import Tokenizer
 
 _REPLACEMENT = "�"
+# Logits divided by less could pass the range of fp32.
+_LEAST_TEMPERATURE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -27,10 +30,27 @@ class Sampling:
     top_p: float = 0.0
     """Choose among the fewest tokens whose probabilities sum to p (Holtzman et al. 2020); 0 or 1 among all."""
 
+    def __post_init__(self) -> None:
+        """Raise NeoxliteError for a value that no choice can be made with; NaN is in no range."""
+        if self.temperature != 0 and not _LEAST_TEMPERATURE <= self.temperature < math.inf:
+            raise NeoxliteError(
+                f"temperature: {self.temperature} is neither 0 nor a number from {_LEAST_TEMPERATURE} up",
+                hint="give 0 for the most probable token, or a number such as 0.8",
+                exit_code=2,
+            )
+        if not 0 <= self.top_p <= 1:
+            raise NeoxliteError(f"top_p: {self.top_p} is not from 0 to 1", hint="give 0.9, or 0 for all", exit_code=2)
+        if self.top_k < 0:
+            raise NeoxliteError(f"top_k: {self.top_k} is below 0", hint="give 0 for all tokens", exit_code=2)
+
 
 def next_token(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> int:
     """Return a token drawn from ``logits`` (vocabulary); the draw is made on the CPU, the same on every device."""
     logits = logits.float().cpu()
+    if logits.isnan().any():
+        raise NeoxliteError(
+            "the model yields NaN: its weights are not finite", hint="take an earlier checkpoint with --iteration"
+        )
     if sampling.temperature == 0:
         return int(logits.argmax())
     logits = logits / sampling.temperature

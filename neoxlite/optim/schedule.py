@@ -63,6 +63,23 @@ class Schedule:
         return asdict(self)
 
 
+def _loaded(saved: dict[str, Any]) -> Schedule:
+    """Return a checkpoint's schedule. Raises CheckpointError if a field is missing, unknown or of a wrong type."""
+    kinds: dict[str, Any] = {
+        "start_lr": (int, float),
+        "min_lr": (int, float),
+        "warmup_iter": (int, float),
+        "end_iter": int,
+    }
+    numbers = all(isinstance(saved.get(key), kind) for key, kind in kinds.items())
+    if not numbers or set(saved) != {*kinds, "decay_style"} or saved["decay_style"] not in STYLES:
+        raise CheckpointError(
+            f"the checkpoint's learning-rate schedule is damaged: {str(saved)[:200]}",
+            hint="set override_lr_scheduler: true to take the configuration's",
+        )
+    return Schedule(**saved)
+
+
 def resumed_schedule(configured: Schedule, saved: dict[str, Any], *, override: bool, use_checkpoint: bool) -> Schedule:
     """Choose between the configuration's schedule and the checkpoint's.
 
@@ -80,7 +97,7 @@ def resumed_schedule(configured: Schedule, saved: dict[str, Any], *, override: b
         )
     if override:
         return configured
-    loaded = Schedule(**saved)
+    loaded = _loaded(saved)
     if use_checkpoint or loaded == configured:
         return loaded
     now = configured.state()

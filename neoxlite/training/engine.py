@@ -29,6 +29,7 @@ from neoxlite.parallel.topology import Topology
 from neoxlite.training.evaluation import mean_over_replicas
 from neoxlite.training.rng import seed_micro_batch
 from neoxlite.training.stages import stage_bounds
+from neoxlite.training.stop import StopSignal
 
 _DTYPES = {"fp32": torch.float32, "bfloat16": torch.bfloat16}
 _ACCUMULATION = {"fp32": "fp32", "bf16": "bf16", "bfloat16": "bf16", "float32": "fp32"}
@@ -121,12 +122,23 @@ class Engine:
             skipped = not self.deepspeed.was_step_applied()
         return Step(torch.stack(losses).float().mean(), norm, skipped)
 
-    def mean_loss(self, batches: Iterator[npt.NDArray[np.int64]], count: int) -> Tensor:
-        """Return the mean loss (fp32 scalar) over ``count`` micro-batches of every replica, with dropout off."""
+    def mean_loss(
+        self, batches: Iterator[npt.NDArray[np.int64]], count: int, stop: StopSignal | None = None
+    ) -> Tensor | None:
+        """Return the mean loss (fp32 scalar) over ``count`` micro-batches of every replica, with dropout off.
+
+        With a ``stop`` that the ranks agree on in between, return None.
+        """
         self.deepspeed.eval()
+        losses: list[Tensor] = []
         try:
             with torch.no_grad():
-                losses = [self._forward(batch).float() for batch in itertools.islice(batches, count)]
+                for batch in itertools.islice(batches, count):
+                    if stop is not None:
+                        stop.post()
+                    losses.append(self._forward(batch).float())
+                    if stop is not None and stop.read():
+                        return None
         finally:
             self.deepspeed.train()
         return mean_over_replicas(torch.stack(losses).mean(), self.topology)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 import torch.distributed as dist
 
-from neoxlite.errors import ConfigError
+from neoxlite.checkpoint.lock import SaveLock
+from neoxlite.errors import CheckpointError, ConfigError
 from neoxlite.parallel.distributed import choose_device, join_world, leave_world, lost_peers, prepare
 from neoxlite.parallel.ranks import Ranks, ranks_from_environment
 from neoxlite.parallel.topology import Grid, create_topology
@@ -15,6 +17,7 @@ from neoxlite.parallel.watch import PeerWatch
 from neoxlite.training.engine import check_supported
 from neoxlite.training.environment import RunFiles
 from neoxlite.training.outcome import Outcome, Progress, failure_recorded, record_failure
+from neoxlite.training.sigterm import Sigterm
 
 if TYPE_CHECKING:
     from neoxlite.config import NeoxConfig
@@ -31,13 +34,17 @@ def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None =
         files: by default from the NEOXLITE_* variables. Rank 0 writes the outcome there, also a failed one.
 
     Raises:
-        NeoxliteError: a mistake of the user, a damaged checkpoint, or a rank that died.
+        NeoxliteError: a mistake of the user, a damaged checkpoint, another run that saves to the same folder, a
+            training that diverged, or a rank that died.
+
+    SIGTERM before the first iteration ends the process at once, with the outcome ``stopped``; later it stops the loop.
     """
     ranks = ranks_from_environment() if ranks is None else ranks
     files = RunFiles.from_environment() if files is None else files
     progress = Progress()
     outcome_file: Path | None = files.outcome if ranks.rank == 0 else None
-    with failure_recorded(outcome_file, progress):
+    lock = SaveLock(Path(cfg.save) if cfg.save and ranks.rank == 0 else None)
+    with failure_recorded(outcome_file, progress), Sigterm(outcome_file, progress, lock.release) as sigterm, lock:
         if cfg.world_size != ranks.world_size:
             raise ConfigError(
                 f"the configuration is for {cfg.world_size} ranks, but {ranks.world_size} were started",
@@ -47,15 +54,23 @@ def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None =
         device = choose_device(ranks.local_rank)
         prepare(device)
         join_world(ranks, device)
-        watch = PeerWatch(ranks, lambda line: record_failure(outcome_file, progress, line))
+        if ranks.rank > 0:
+            sigterm.only_flag()  # rank 0 learns of it before the first iteration
+
+        def fail(line: str) -> None:
+            record_failure(outcome_file, progress, line)
+            lock.release()
+
+        watch = PeerWatch(ranks, fail)
         with lost_peers(f"rank {ranks.rank} lost the other ranks"), watch:
             watch.start(device)
+            _acquire(lock, ranks, device)
             grid = Grid(max(1, cfg.pipe_parallel_size), cfg.data_parallel_size, cfg.model_parallel_size)
             topology = create_topology(grid, ranks.rank)
             # Imported here: it pulls in the model and DeepSpeed, which `prepare` has to come before.
             from neoxlite.training.trainer import Trainer
 
-            outcome = Trainer(cfg, topology, device, files, progress).train()
+            outcome = Trainer(cfg, topology, device, files, progress).train(sigterm)
             if outcome_file is not None:
                 outcome.write(outcome_file)
             if ranks.world_size > 1:
@@ -64,3 +79,16 @@ def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None =
             watch.close()
             leave_world()
     return outcome
+
+
+def _acquire(lock: SaveLock, ranks: Ranks, device: torch.device) -> None:
+    """Take the lock of the save folder on rank 0; if it cannot be had, raise the same error on every rank."""
+    problem: list[CheckpointError | None] = [None]
+    try:
+        lock.acquire()
+    except CheckpointError as error:
+        problem = [error]
+    if ranks.world_size > 1:
+        dist.broadcast_object_list(problem, src=0, device=device)
+    if problem[0] is not None:
+        raise problem[0]

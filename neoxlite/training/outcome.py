@@ -60,10 +60,14 @@ def failure_recorded(path: Path | None, progress: Progress) -> Iterator[None]:
 
 def record_failure(path: Path | None, progress: Progress, message: str) -> None:
     """Write the outcome ``failed`` to ``path``, if there is one."""
+    write_if_possible(path, Outcome(FAILED, progress.iteration, progress.checkpoint, message))
+
+
+def write_if_possible(path: Path | None, outcome: Outcome) -> None:
+    """Write an outcome to ``path``, if there is one; the run has ended already, and a full disk must not hide why."""
     if path is not None:
-        # The run has failed already: a full disk must not hide why.
         with contextlib.suppress(OSError):
-            Outcome(FAILED, progress.iteration, progress.checkpoint, message).write(path)
+            outcome.write(path)
 
 
 def one_line(error: BaseException) -> str:

@@ -21,6 +21,10 @@ from neoxlite.model.pipeline import PipelineStage
 from neoxlite.parallel.topology import Topology
 from neoxlite.training.engine import Engine, Step
 from neoxlite.training.rng import seed_micro_batch
+from neoxlite.training.stop import StopSignal
+
+# Filling and draining the pipeline costs the time of as many micro-batches as it has stages.
+_MICRO_BATCHES_BETWEEN_STOPS = 8
 
 
 class PipelineEngine(Engine):
@@ -44,10 +48,27 @@ class PipelineEngine(Engine):
             self.deepspeed.dp_group_loss, self.deepspeed.get_global_grad_norm(), not self.deepspeed.was_step_applied()
         )
 
-    def mean_loss(self, batches: Iterator[npt.NDArray[np.int64]], count: int) -> Tensor:
-        """Return the mean loss (fp32 scalar) over ``count`` micro-batches of every replica, with dropout off."""
-        loss: Tensor = self.deepspeed.eval_batch(self._pairs(batches), num_micro_batches=count)
-        self.module.train()
+    def mean_loss(
+        self, batches: Iterator[npt.NDArray[np.int64]], count: int, stop: StopSignal | None = None
+    ) -> Tensor | None:
+        """Return the mean loss as `Engine.mean_loss` does, looking at ``stop`` each time the pipeline has drained.
+
+        The losses of all parts are reduced at the end, as DeepSpeed reduces those of one `eval_batch`.
+        """
+        losses: list[Tensor] = []
+        pairs, part = self._pairs(batches), _MICRO_BATCHES_BETWEEN_STOPS * self.topology.pipeline_size
+        for first in range(0, count, part):
+            if stop is not None:
+                stop.post()
+            number = min(part, count - first)
+            # Only the last stage has losses; on the others DeepSpeed returns nothing.
+            found = self.deepspeed.eval_batch(pairs, num_micro_batches=number, reduce_output=None, bcast_loss=False)
+            losses += found or []
+            self.module.train()
+            if stop is not None and stop.read():
+                return None
+        mean = self.deepspeed._reduce_outputs(losses, micro_batches=count) if losses else None
+        loss: Tensor = self.deepspeed._bcast_pipe_scalar(mean)
         return loss
 
     def _pairs(self, batches: Iterable[npt.NDArray[np.int64]]) -> Iterator[tuple[Tensor, Any]]:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from neoxlite import __version__
+from neoxlite.checkpoint.architecture import architecture_of, compare_architecture
 from neoxlite.checkpoint.folder import Manifest
 from neoxlite.checkpoint.load import choose, load_optimizer, load_weights, reset_master_weights, verify
 from neoxlite.checkpoint.optimizer_state import OptimizerState
 from neoxlite.checkpoint.save import Contents
 from neoxlite.errors import CheckpointError
+from neoxlite.model.spec import ModelSpec
 from neoxlite.optim.schedule import Schedule, resumed_schedule
 
 if TYPE_CHECKING:
@@ -96,8 +98,11 @@ def resume(
     manifest = Manifest.read(folder)
     verify(folder, manifest, engine.topology)
     saved = manifest.training
-    _compare(folder, saved, padded_vocab_size)
     finetune = bool(getattr(cfg, "finetune", False))
+    _compare(folder, saved, padded_vocab_size)
+    line = compare_architecture(folder, saved, ModelSpec.from_config(cfg, padded_vocab_size), refuse=not finetune)
+    if line is not None:
+        say(line)
     load_weights(folder, engine.module, engine.topology)
     if saved["with_optimizer"] and not finetune and not getattr(cfg, "no_load_optim", False):
         load_optimizer(folder, engine, saved["optimizer_step"])
@@ -149,6 +154,7 @@ def checkpoint_contents(
         "data_parallel_size": cfg.data_parallel_size,
         "train_batch_size": cfg.train_batch_size,
         "padded_vocab_size": padded_vocab_size,
+        "architecture": architecture_of(ModelSpec.from_config(cfg, padded_vocab_size)),
         "neoxlite": __version__,
         "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
     }

@@ -1,16 +1,14 @@
 """How a run is asked to end: a stop file that rank 0 looks for, or SIGTERM to any rank.
 
 All ranks must end at the same iteration. The request travels in an all-reduce of one integer, posted when an iteration
-begins and read when its work has been issued, so that on a GPU no rank waits for it.
+begins and read when its work has been issued, so that on a GPU no rank waits for it. An evaluation does the same for
+each of its batches.
 """
 
 from __future__ import annotations
 
-import signal
-import threading
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,37 +19,25 @@ NONE, REQUEST, WALLTIME = 0, 1, 2
 class StopSignal:
     """Collects requests on this rank and agrees on them with the others."""
 
-    def __init__(self, stop_file: Path | None, rank: int, world_size: int, device: torch.device):
+    def __init__(
+        self, stop_file: Path | None, signalled: Callable[[], bool], rank: int, world_size: int, device: torch.device
+    ):
+        self._signalled = signalled
         self._file = stop_file if rank == 0 else None
         self._world_size = world_size
-        self._received = NONE
         self._on_device = torch.zeros((), dtype=torch.int32, device=device)
         self._on_host = torch.zeros((), dtype=torch.int32, pin_memory=device.type == "cuda")
         self._copied = torch.Event(device) if device.type == "cuda" else None
-        self._previous_handler: Any = None
-
-    def __enter__(self) -> StopSignal:
-        # Python delivers signals to the main thread only; a run started in another one has no SIGTERM of its own.
-        if threading.current_thread() is threading.main_thread():
-            self._previous_handler = signal.signal(signal.SIGTERM, self._on_sigterm)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._previous_handler is not None:
-            signal.signal(signal.SIGTERM, self._previous_handler)
-            self._previous_handler = None
-
-    def _on_sigterm(self, signum: int, frame: FrameType | None) -> None:
-        self._received = max(self._received, REQUEST)
 
     def _look(self) -> int:
+        received = REQUEST if self._signalled() else NONE
         if self._file is not None:
             try:
                 text = self._file.read_text(encoding="utf-8", errors="replace")
             except OSError:
-                return self._received
-            return WALLTIME if text.strip() == "walltime" else max(self._received, REQUEST)
-        return self._received
+                return received
+            return WALLTIME if text.strip() == "walltime" else REQUEST
+        return received
 
     def post(self) -> None:
         """Start agreeing on the requests seen so far; all ranks call this once an iteration."""

@@ -21,6 +21,7 @@ from neoxlite.optim.schedule import Schedule
 from neoxlite.parallel.topology import Topology
 from neoxlite.tokenizers import build_tokenizer
 from neoxlite.training.create import create_engine
+from neoxlite.training.divergence import Divergence
 from neoxlite.training.engine import Engine, Step
 from neoxlite.training.environment import RunFiles, peak_tflops
 from neoxlite.training.evaluation import mean_over_replicas
@@ -29,6 +30,7 @@ from neoxlite.training.outcome import COMPLETED, STOPPED, WALLTIME, Outcome, Pro
 from neoxlite.training.progress import ProgressLine
 from neoxlite.training.resume import Position, checkpoint_contents, find_start, resume
 from neoxlite.training.schedule import save_iterations
+from neoxlite.training.sigterm import Sigterm
 from neoxlite.training.stages import stage_line
 from neoxlite.training.stop import NONE, StopSignal
 from neoxlite.training.stop import WALLTIME as FOR_WALLTIME
@@ -49,6 +51,8 @@ class Trainer:
         self.is_first = topology.rank == 0
         for warning in cfg.warnings:
             self._say(f"WARNING: {warning}")
+        for note in getattr(cfg, "notes", ()):
+            self._say(note)
         start = find_start(cfg)
         if start.warning:
             self._say(start.warning)
@@ -69,47 +73,60 @@ class Trainer:
         self._save_at = save_iterations(cfg) if cfg.save else set()
         self._saved_at: int | None = None
         self._trained = False
+        self._divergence = Divergence(self.position.iteration)
         self._progress_line = ProgressLine(cfg.train_iters, self.position.iteration)
 
-    def train(self) -> Outcome:
+    def train(self, sigterm: Sigterm) -> Outcome:
         """Run the loop to train_iters, or until a stop is asked for, and return how it ended."""
         cfg = self.cfg
-        stop = StopSignal(self.files.stop, self.topology.rank, self.topology.grid.world_size, self.device)
+        world_size = self.topology.grid.world_size
+        self.stop = StopSignal(self.files.stop, lambda: sigterm.received, self.topology.rank, world_size, self.device)
         self.recorder = self._recorder()
-        with stop, contextlib.closing(self.recorder):
+        sigterm.only_flag()
+        with contextlib.closing(self.recorder):
             if self.position.iteration == 0 and 0 in self._save_at:
                 self._save()
-            requested = self._loop(stop)
+            requested = self._loop()
             done = self.position.iteration >= cfg.train_iters
+            self._divergence.check(self.progress.checkpoint, at_end=True)
             if cfg.save and self._saved_at != self.position.iteration and self._trained:
                 self._save()
             if done:
-                self._final_evaluation()
-                return self._outcome(COMPLETED, None)
+                return self._completed()
             kind = WALLTIME if requested == FOR_WALLTIME else STOPPED
             message = None if cfg.save else "nothing was saved: save is not set"
             return self._outcome(kind, message)
 
+    def _completed(self) -> Outcome:
+        """Evaluate at the end of training; the outcome is on the disk before, for the evaluation may be cut off."""
+        outcome = self._outcome(COMPLETED, None)
+        if self.is_first and self.files.outcome is not None:
+            outcome.write(self.files.outcome)
+        if self._final_evaluation():
+            return outcome
+        return self._outcome(COMPLETED, "the evaluation at the end was left out: asked to end")
+
     def _outcome(self, kind: str, message: str | None) -> Outcome:
         return Outcome(kind, self.position.iteration, self.progress.checkpoint, message)
 
-    def _loop(self, stop: StopSignal) -> int:
+    def _loop(self) -> int:
         """Train until the last iteration or a request to stop, which is returned."""
         cfg = self.cfg
         batches = self._train_batches()
         window = _Window(self.topology, self.device)
         requested = NONE
         while self.position.iteration < cfg.train_iters and requested == NONE:
-            stop.post()
+            self.stop.post()
             iteration = self._iterate(batches, window)
             if iteration % cfg.log_interval == 0:
                 self._record(window)
             with window.paused():
                 if iteration in self._save_at:
-                    self._save()
-                requested = stop.read()
+                    self._save_if_sound(window)
+                requested = self.stop.read()
                 if iteration % cfg.eval_interval == 0 and iteration < cfg.train_iters and requested == NONE:
                     self._validate(f"iteration {iteration}")
+                    requested = self.stop.read()
             if self.is_first:
                 self._progress_line.update(iteration)
         if window.steps:
@@ -132,6 +149,11 @@ class Trainer:
         measured = window.close(self.position.iteration)
         if self.is_first:
             self.recorder.interval(measured, self.device)
+        self._follow(measured)
+
+    def _follow(self, measured: Interval) -> None:
+        self._divergence.add(measured.iteration, measured.losses, measured.grad_norms, measured.skipped)
+        self._divergence.check(self.progress.checkpoint)
 
     # Setting up
 
@@ -210,16 +232,17 @@ class Trainer:
     def _validate(self, prefix: str) -> None:
         self._evaluate(self.data.valid, prefix, self.position.iteration - 1, "validation")
 
-    def _final_evaluation(self) -> None:
+    def _final_evaluation(self) -> bool:
         last = self.position.iteration
-        self._evaluate(self.data.valid, "the end of training for val data", last, "validation")
-        self._evaluate(self.data.test, "the end of training for test data", 0, "test")
+        return self._evaluate(
+            self.data.valid, "the end of training for val data", last, "validation"
+        ) and self._evaluate(self.data.test, "the end of training for test data", 0, "test")
 
-    def _evaluate(self, dataset: object, prefix: str, past: int, name: str) -> None:
-        """Evaluate eval_iters batches behind those of the validations up to iteration ``past``."""
+    def _evaluate(self, dataset: object, prefix: str, past: int, name: str) -> bool:
+        """Evaluate eval_iters batches behind those of the validations up to ``past``; False if a stop cut it off."""
         cfg = self.cfg
         if dataset is None or cfg.eval_iters == 0:
-            return
+            return True
         start = valid_start_batch(
             past,
             eval_interval=cfg.eval_interval,
@@ -228,9 +251,23 @@ class Trainer:
         )
         batches = self._micro_batches(dataset, start)
         count = cfg.eval_iters * cfg.gradient_accumulation_steps
-        loss = self.engine.mean_loss(batches, count).item()
+        loss = self.engine.mean_loss(batches, count, self.stop)
+        if loss is None:
+            self._say(f"the evaluation at {prefix} was cut off: asked to end")
+            return False
         if self.is_first:
-            self.recorder.validation(prefix, self.position.iteration, loss, name=name)
+            self.recorder.validation(prefix, self.position.iteration, loss.item(), name=name)
+        return True
+
+    def _save_if_sound(self, window: _Window) -> None:
+        """Save, unless the last iteration's numbers say that the weights are spoilt."""
+        if window.steps:
+            self._follow(window.measure(self.position.iteration))
+        if not self._divergence.spoilt:
+            self._save()
+        elif self.is_first:
+            iteration = self.position.iteration
+            self.recorder.print(f"WARNING: no checkpoint of iteration {iteration}: its loss or gradient is not finite")
 
     def _save(self) -> None:
         cfg = self.cfg
@@ -269,11 +306,15 @@ class _Window:
 
     def close(self, iteration: int) -> Interval:
         """Gather the window's numbers from the device and all replicas, and begin the next window."""
+        interval = self.measure(iteration)
+        self._restart()
+        return interval
+
+    def measure(self, iteration: int) -> Interval:
+        """Return the numbers so far; all ranks call this."""
         losses: Tensor = mean_over_replicas(torch.stack([step.loss for step in self.steps]), self._topology)
         values = losses.tolist()
         norms = [float(step.grad_norm) for step in self.steps]
         skipped = [step.skipped for step in self.steps]
         seconds = time.perf_counter() - self._began - self._paused_s
-        interval = Interval(iteration, seconds, values, self._lrs, norms, skipped)
-        self._restart()
-        return interval
+        return Interval(iteration, seconds, values, self._lrs, norms, skipped)

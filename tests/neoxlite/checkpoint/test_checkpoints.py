@@ -266,14 +266,90 @@ def test_a_full_disk_keeps_the_checkpoint_before(world: Any, train: Any, copy: P
     assert find(copy) == copy / "global_step10"
     check(copy / "global_step10")
     assert saved_iterations(copy) == [5, 10]
+    assert not list(copy.glob(".*"))  # the half that was written does not keep the disk full
+
+
+@pytest.mark.parametrize("layers", [2, 4, 5])
+def test_another_depth_is_named_as_such(layers: int, command: Any, copy: Path, config_of: Any, text_data: str) -> None:
+    """Fewer and more blocks than the checkpoint's 3 are told as a number of layers, not as a file that is missing."""
+    where = {"save": str(copy), "load": str(copy), "checkpoint_factor": 5}
+    config_of(1, data_path=text_data, **where, finetune=True, num_layers=layers)
+    code, _, err = command("train", str(copy.parent / "tiny.yml"))
+    assert code == 1
+    assert f"has 3 layers, this configuration {layers}" in err
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "value", "told"),
+    [
+        ("training", "iteration", "ten", "training.iteration is 'ten'"),
+        ("training", "iteration", -1, "training.iteration is '-1'"),
+        ("training", "consumed_samples", None, "training.consumed_samples is missing"),
+        ("training", "with_optimizer", 1, "training.with_optimizer is '1'"),
+        ("training", "schedule", [1], r"training.schedule is '\[1\]'"),
+        ("training", "architecture", 3, "training.architecture is no table"),
+        ("files", "layer_00.safetensors", {"bytes": "many"}, "files.layer_00.safetensors has no bytes and crc32"),
+        (None, "files", [["a", 1]], "files is no table"),
+        (None, "training", "x", "training is no table"),
+    ],
+)
+def test_a_manifest_with_wrong_fields_is_damage(table: str | None, key: str, value: Any, told: str, copy: Path) -> None:
+    """A field that is missing (None here) or of another type is named, and the checkpoint before it offered."""
+    folder = copy / "global_step10"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    target = manifest if table is None else manifest[table]
+    target[key] = value
+    if value is None:
+        del target[key]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match=told) as caught:
+        Manifest.read(folder)
+    assert "--iteration 5" in (caught.value.hint or "")
+
+
+def test_a_crash_between_the_renames_of_a_save_loses_nothing(train: Any, copy: Path) -> None:
+    """The old folder that was moved aside is found under its name again, also by the next save."""
+    aside = copy / ".global_step10.replaced"
+    (copy / "global_step10").rename(aside)
+    assert find(copy) == copy / "global_step10"
+    check(copy / "global_step10")
+    (copy / "global_step10").rename(copy / ".global_step10.replaced.tmp")  # as an older version named it
+    train(2, save=str(copy), load=str(copy), checkpoint_factor=2, iteration=5, train_iters=6,
+          override_lr_scheduler=True)  # fmt: skip
+    check(copy / "global_step10")
+    assert saved_iterations(copy) == [5, 6, 10]
+    assert not list(copy.glob(".*"))
+
+
+def test_a_crash_in_the_save_itself_keeps_the_old_folder(
+    train: Any, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second rename that fails puts the old checkpoint back, and the half is cleared away."""
+    real = Path.rename
+
+    def failing(self: Path, target: Path) -> Path:
+        if self.name.startswith(".global_step10.") and self.name.endswith(".tmp"):
+            raise OSError(28, "No space left on device")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    (copy / "global_step10" / "old").touch()
+    with pytest.raises(AssertionError, match="No space left"):
+        train(1, save=str(copy), load=str(copy), checkpoint_factor=5, iteration=5)
+    assert (copy / "global_step10" / "old").exists()
+    assert not list(copy.glob(".*"))
 
 
 def test_another_model_s_checkpoint_is_refused_with_the_parameter(
     command: Any, copy: Path, config_of: Any, text_data: str
 ) -> None:
-    """The first parameter that does not fit is named with both shapes."""
+    """The first key or parameter that does not fit is named with both values, also where finetune takes weights."""
     where = {"save": str(copy), "load": str(copy), "checkpoint_factor": 5}
     config_of(1, data_path=text_data, **where, hidden_size=64)
+    code, _, err = command("train", str(copy.parent / "tiny.yml"))
+    assert code == 1
+    assert "hidden_size: 32 -> 64" in err
+    config_of(1, data_path=text_data, **where, hidden_size=64, finetune=True)
     code, _, err = command("train", str(copy.parent / "tiny.yml"))
     assert code == 1
     assert "word_embeddings.weight has the shape [512, 32], this model's [512, 64]" in err

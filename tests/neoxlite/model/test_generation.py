@@ -121,3 +121,48 @@ def test_japanese_streams_in_whole_characters() -> None:
     assert stream.flush() == ""
     assert stream.push(tokens[0]) == ""
     assert "�" in stream.flush()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"temperature": float("nan")}, "temperature: nan"),
+        ({"temperature": float("inf")}, "temperature: inf"),
+        ({"temperature": 1e-300}, "temperature: 1e-300"),
+        ({"temperature": -1.0}, "temperature: -1.0"),
+        ({"top_p": float("nan")}, "top_p: nan"),
+        ({"top_p": 1.5}, "top_p: 1.5"),
+        ({"top_k": -1}, "top_k: -1"),
+    ],
+)
+def test_what_no_token_can_be_drawn_with_is_refused(wrong: dict[str, Any], told: str) -> None:
+    """NaN is outside of every range, and a temperature that would divide logits out of fp32 is too."""
+    with pytest.raises(NeoxliteError, match=told) as caught:
+        Sampling(**wrong)
+    assert caught.value.exit_code == 2
+
+
+def test_the_least_temperature_draws_the_most_probable() -> None:
+    """At the smallest value allowed fp32 holds the quotients, and the draw is that of temperature 0."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.tensor([3e4, 3.1e4, -1e4])
+    assert next_token(logits, Sampling(temperature=1e-6), generator) == 1
+
+
+def test_a_model_that_yields_nan_is_named(command: Any, tmp_path: Any) -> None:
+    """Weights that are not finite end in a message, and options out of range before anything is read."""
+    model = small_model()
+    with torch.no_grad():
+        next(model.parameters()).fill_(float("nan"))
+    with pytest.raises(NeoxliteError, match="the model yields NaN"):
+        new_tokens(model, [5], 1, Sampling())
+    for option, value in (
+        ("--temperature", "nan"),
+        ("--temperature", "1e-300"),
+        ("--top-p", "nan"),
+        ("--seed", "9" * 40),
+    ):
+        code, _, err = command("generate", "--load", str(tmp_path), "--prompt", "x", option, value)
+        assert code == 2
+        assert "Traceback" not in err
+        assert option.strip("-").replace("-", "_") in err.replace("-", "_")

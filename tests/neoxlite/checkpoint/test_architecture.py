@@ -1,0 +1,87 @@
+"""A checkpoint goes into the model that it was trained as, also where every shape agrees."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forked_worlds import tiny_config, train_rank
+
+
+@pytest.fixture(scope="module")
+def saved(world: Any, text_data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train 2 iterations on one rank and return the folder of the checkpoint's root."""
+    from neoxlite.training.environment import RunFiles
+
+    root = tmp_path_factory.mktemp("architecture") / "ck"
+    cfg = tiny_config(root.parent / "run.yml", data_path=text_data, save=str(root), checkpoint_factor=2, train_iters=2)
+    world.run(1, train_rank, cfg, RunFiles(), {})
+    return root
+
+
+CHANGES = [
+    ({"num_attention_heads": 2}, "num_attention_heads: 4 -> 2"),
+    ({"rotary_pct": 1.0}, "rotary_pct: 0.25 -> 1.0"),
+    ({"rotary_emb_base": 500000}, "rotary_emb_base: 10000.0 -> 500000.0"),
+    ({"pos_emb": "none"}, "pos_emb: 'rotary' -> 'none'"),
+    ({"gpt_j_residual": True}, "gpt_j_residual: False -> True"),
+    ({"layernorm_epsilon": 1e-3}, "layernorm_epsilon: 1e-05 -> 0.001"),
+    ({"activation": "relu"}, "activation: 'gelu' -> 'relu'"),
+    ({"bias_gelu_fusion": True}, "bias_gelu_fusion: False -> True"),
+]
+
+
+@pytest.mark.parametrize(("changes", "told"), CHANGES)
+def test_a_key_that_changes_no_shape_is_refused_by_name(
+    changes: dict[str, Any], told: str, saved: Path, command: Any, config_of: Any, text_data: str, tmp_path: Path
+) -> None:
+    """Training and evaluation refuse the checkpoint with key and both values."""
+    config_of(1, data_path=text_data, load=str(saved), train_iters=4, override_lr_scheduler=True, **changes)
+    commands = ["train"] if changes is not CHANGES[0][0] else ["train", "evaluate"]
+    for name in commands:
+        code, _, err = command(name, str(tmp_path / "tiny.yml"))
+        assert code == 1
+        assert told in err
+        assert "Traceback" not in err
+
+
+def test_finetune_takes_the_weights_and_says_so(
+    saved: Path, command: Any, config_of: Any, text_data: str, tmp_path: Path
+) -> None:
+    """With finetune the difference is a warning with the same words."""
+    config_of(1, data_path=text_data, load=str(saved), train_iters=1, finetune=True, rotary_pct=1.0)
+    code, out, _ = command("train", str(tmp_path / "tiny.yml"))
+    assert code == 0
+    assert "WARNING:" in out
+    assert "rotary_pct: 0.25 -> 1.0" in out
+
+
+def test_what_only_training_sees_may_change(
+    saved: Path, command: Any, config_of: Any, text_data: str, tmp_path: Path
+) -> None:
+    """Dropout, recomputation, initialisation and the length of a sample are no part of the architecture."""
+    free = {"hidden_dropout": 0.1, "checkpoint_activations": True, "init_method_std": 0.5, "seq_length": 16}
+    config_of(1, data_path=text_data, load=str(saved), train_iters=3, override_lr_scheduler=True, **free)
+    code, out, err = command("train", str(tmp_path / "tiny.yml"))
+    assert code == 0, err
+    assert "architecture" not in out
+
+
+def test_a_checkpoint_from_before_the_entry_is_taken_with_one_line(
+    saved: Path, command: Any, config_of: Any, text_data: str, tmp_path: Path
+) -> None:
+    """Without the entry only shapes can be compared, which the log says once."""
+    path = saved / "global_step2" / "manifest.json"
+    before = path.read_text()
+    manifest = json.loads(before)
+    del manifest["training"]["architecture"]
+    path.write_text(json.dumps(manifest))
+    try:
+        config_of(1, data_path=text_data, load=str(saved), train_iters=3, override_lr_scheduler=True)
+        code, out, _ = command("train", str(tmp_path / "tiny.yml"))
+    finally:
+        path.write_text(before)
+    assert code == 0
+    assert out.count("does not say its architecture") == 1
