@@ -71,8 +71,8 @@ def _loaded(saved: dict[str, Any]) -> Schedule:
         "warmup_iter": (int, float),
         "end_iter": int,
     }
-    numbers = all(isinstance(saved.get(key), kind) for key, kind in kinds.items())
-    if not numbers or set(saved) != {*kinds, "decay_style"} or saved["decay_style"] not in STYLES:
+    right = all(isinstance(saved.get(key), kind) for key, kind in kinds.items())
+    if not right or set(saved) != {*kinds, "decay_style"} or saved["decay_style"] not in STYLES:
         raise CheckpointError(
             f"the checkpoint's learning-rate schedule is damaged: {str(saved)[:200]}",
             hint="set override_lr_scheduler: true to take the configuration's",
