@@ -156,7 +156,7 @@ def test_over_the_walltime(site: MakeSite, system: System) -> None:
 def test_killed_with_its_script(site: MakeSite, system: System) -> None:
     """No exit record: the history tells the signal."""
     place = site(system)
-    place.submit('kill -9 "$PPID"; sleep 60')
+    place.submit('kill -9 $(ps -o ppid= $PPID); sleep 60')
     status = place.until("FAILED")
     assert status["exit_code"] == 128 + 9
 
@@ -167,7 +167,7 @@ def test_without_history_the_exit_record_decides(site: MakeSite, system: System)
     place = site(system, history=False)
     place.submit("exit 3")
     assert place.until("FAILED")["exit_code"] == 3
-    job = place.submit("kill -9 $PPID; sleep 60")
+    job = place.submit("kill -9 $(ps -o ppid= $PPID); sleep 60")
     status = place.until("UNKNOWN")
     assert "not in the queue, no exit record" in status["reason"]
     assert job["id"] in {entry["id"] for entry in map(json.loads, place.hpcjob("list", "--json")[1].splitlines())}
