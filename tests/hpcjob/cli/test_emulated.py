@@ -156,7 +156,7 @@ def test_over_the_walltime(site: MakeSite, system: System) -> None:
 def test_killed_with_its_script(site: MakeSite, system: System) -> None:
     """No exit record: the history tells the signal."""
     place = site(system)
-    place.submit('kill -9 $(ps -o ppid= $PPID); sleep 60')
+    place.submit("kill -9 $(ps -o ppid= $PPID); sleep 60")
     status = place.until("FAILED")
     assert status["exit_code"] == 128 + 9
 
