@@ -40,7 +40,9 @@ fi
 if [[ ${argv[0]} == python ]]; then argv[0]=$python; fi
 code=0
 oversee "rank $RANK" "${argv[@]}" || code=$?
-if ((code)) && [[ $kind != train || $code != 8[56] ]]; then # a trainer that has saved and stopped has not failed
+if [[ $kind == train && $code == 8[56] ]]; then # a trainer that has saved and stopped has not failed
+  [[ ! -e $HPCJOB_JOBDIR/outcome.json ]] || code=0 # its outcome says so; a launcher would report a failure
+elif ((code)); then
   [[ -e $HPCJOB_JOBDIR/abort ]] || abort "$code" "rank $RANK on $(uname -n) ended with code $code"
 fi
 end_as "$code"

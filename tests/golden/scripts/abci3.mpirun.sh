@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 5d96dcb83f17
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 b4a942df2071
 # submit: qsub FILE
 
 set -euo pipefail
@@ -448,7 +448,9 @@ fi
 if [[ ${argv[0]} == python ]]; then argv[0]=$python; fi
 code=0
 oversee "rank $RANK" "${argv[@]}" || code=$?
-if ((code)) && [[ $kind != train || $code != 8[56] ]]; then # a trainer that has saved and stopped has not failed
+if [[ $kind == train && $code == 8[56] ]]; then # a trainer that has saved and stopped has not failed
+  [[ ! -e $HPCJOB_JOBDIR/outcome.json ]] || code=0 # its outcome says so; a launcher would report a failure
+elif ((code)); then
   [[ -e $HPCJOB_JOBDIR/abort ]] || abort "$code" "rank $RANK on $(uname -n) ended with code $code"
 fi
 end_as "$code"

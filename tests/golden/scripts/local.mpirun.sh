@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 738f0c5b4763
+# template local.sh.j2 over base.sh.j2 and parts, sha256 bea76d7c22a5
 # submit: bash FILE
 
 set -euo pipefail

@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # Miyabi-G, JCAHPC: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 5d96dcb83f17
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 b4a942df2071
 # submit: qsub FILE
 
 set -euo pipefail
