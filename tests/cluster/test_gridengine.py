@@ -120,7 +120,8 @@ def test_killed_while_accounting_lags(user: GridEngineUser, cell: GridEngine) ->
     first = user.run("qsub", "-terse", "-b", "y", "-o", "/dev/null", "-j", "y", "true").stdout.strip()
     known = ["qacct", "-j", first]
     wait_until(lambda: user.run(*known, check=False).returncode == 0, 60, "no record", pause_s=0.2)
-    job = user.submit(user.write_job("killed", kind="cpu", command=["sh", "-c", "kill -9 $(ps -o ppid= $PPID); sleep 60"]))
+    kill_script = ["sh", "-c", "kill -9 $(ps -o ppid= $PPID); sleep 60"]
+    job = user.submit(user.write_job("killed", kind="cpu", command=kill_script))
     user.wait_for_state(job, "UNKNOWN")
     assert "not in the queue, no exit record" in user.status(job)["reason"]
     user.wait_for_state(job, "FAILED")
