@@ -26,9 +26,9 @@ lint: venv ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: services lint ## what CI runs: lint, the fast tests, then the tests on a real Slurm and Grid Engine
+test: services lint ## what CI runs: lint, the fast tests, then whole runs, a real Slurm and a real Grid Engine
 	$(BIN)/python -m pytest -n $(WORKERS)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "cluster and not full" tests/cluster
+	$(BIN)/python -m pytest -n $(WORKERS) -m "(cluster or ci) and not full"
 
 test-full: test ## everything of `make test`, then the large counts
 	$(BIN)/python -m pytest -m full

@@ -1,4 +1,4 @@
-"""Tiers: plain ``pytest`` is the fast one; ``make test`` adds the real cluster, ``make test-full`` the large counts."""
+"""Tiers: plain ``pytest`` is the fast one; ``make test`` adds real clusters and whole runs, ``make test-full`` the rest."""
 
 from __future__ import annotations
 
@@ -14,5 +14,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr:
         return
     asked = [(config.invocation_params.dir / name.partition("::")[0]).resolve() for name in config.args]
-    cluster = "" if any(path.is_relative_to(CLUSTER_TESTS) for path in asked) else "not cluster and "
-    config.option.markexpr = f"{cluster}not full and not gpu"
+    left_out = ["full", "gpu"]
+    if not any(path.is_relative_to(CLUSTER_TESTS) for path in asked):
+        left_out.append("cluster")
+    if not any(path.is_file() for path in asked):
+        left_out.append("ci")
+    config.option.markexpr = " and ".join(f"not {tier}" for tier in left_out)

@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.ci
+
 
 def test_the_quickstart_from_end_to_end(own_place: Path) -> None:
     """One command collects, trains, evaluates and generates, and says what to type next.

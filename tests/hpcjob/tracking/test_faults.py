@@ -45,6 +45,7 @@ def emulator(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.ci
 @pytest.mark.parametrize(("submissions", "polls"), SIZES)
 def test_nothing_false_is_concluded(emulator: Emulator, tmp_path: Path, submissions: int, polls: int) -> None:
     """No job twice, none lost, no end that has not come or is another; without the faults, every end is told."""
