@@ -1,4 +1,4 @@
-"""Tiers: plain ``pytest`` is the fast one; ``make test`` adds real clusters and whole runs, ``make test-full`` the rest."""
+"""Tiers: ``pytest`` is the fast one; ``make test`` adds real clusters and whole runs, ``make test-full`` the rest."""
 
 from __future__ import annotations
 
