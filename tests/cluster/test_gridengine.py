@@ -50,7 +50,7 @@ class GridEngineUser(User):
 @pytest.fixture
 def user(bed: Testbed, cell: GridEngine, request: pytest.FixtureRequest) -> Iterator[GridEngineUser]:
     """A user with a new folder; their jobs end with the test."""
-    user = GridEngineUser(bed, bed.work / re.sub(r"\W+", "_", request.node.name))
+    user = GridEngineUser(bed, bed.work / "gridengine" / re.sub(r"\W+", "_", request.node.name))
     user.write_profile(
         {
             "extends": "abci2",

@@ -55,8 +55,9 @@ class User:
         return path
 
     def run(self, *argv: str | Path, check: bool = True, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
-        """Run any command on the login host, in the user's folder."""
-        return self.bed.login.run(*argv, cwd=self.folder, check=check, timeout_s=timeout_s)
+        """Run any command on the login host, in the user's folder; each user has an index of jobs of their own."""
+        state = {"XDG_STATE_HOME": str(self.bed.home / "state" / self.folder.relative_to(self.bed.work))}
+        return self.bed.login.run(*argv, cwd=self.folder, env=state, check=check, timeout_s=timeout_s)
 
     def hpcjob(self, *arguments: str | Path, check: bool = True, timeout_s: float = 120) -> str:
         """Run hpcjob, which must end well; what it printed."""
