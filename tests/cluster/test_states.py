@@ -87,6 +87,8 @@ def test_attach_with_log_of_a_foreign_script(user: User) -> None:
     log = user.folder / f"slurm-{id_}.out"
     wait_until(log.exists, 20, "the foreign script does not start")
     user.hpcjob("attach", id_, log, "--profile", PROFILE, "--name", "foreign")
+    # It has no exit record: its code is in the accounting alone, which may lag behind the queue.
+    wait_until(lambda: user.status("foreign")["exit_code"] == 3, 60, "the code is not in the history", pause_s=1)
     assert user.wait("foreign") == 3
     assert "words of a foreign script" in user.log("foreign")
 
