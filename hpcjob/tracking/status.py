@@ -54,7 +54,7 @@ def ask(scheduler: Scheduler, jobs: Sequence[JobRef], *, history: bool = True) -
     # After the question, which may take long: a job that it says has ended has left its record by then.
     records = {job.id: read_exit_record(job.jobdir, job.id) for job in jobs}
     open_questions = [job for job in jobs if _needs_history(queue, job.id, records[job.id])]
-    past = scheduler.history(open_questions) if history else Answer()
+    past = scheduler.history(open_questions) if history else Answer(problem="the cluster keeps no history")
     return {job.id: _decide(job.id, queue, past, records[job.id]) for job in jobs}
 
 
@@ -68,6 +68,8 @@ def _needs_history(queue: Answer, job_id: str, record: ExitRecord | None) -> boo
 def _decide(job_id: str, queue: Answer, history: Answer, record: ExitRecord | None) -> Status:
     here, past = queue.reports.get(job_id), history.reports.get(job_id)
     if here is not None:
+        if _code_to_come(here, record, past, history):
+            return Status(State.COMPLETING, None, "it failed; with which code is not in the history yet", "queue")
         return _told(here, "queue", record, past)
     if past is not None and past.state.ended:
         return _told(past, "history", record)
@@ -81,13 +83,18 @@ def _decide(job_id: str, queue: Answer, history: Answer, record: ExitRecord | No
     return Status(State.UNKNOWN, reason=_absent(history.problem), source="absent")
 
 
+def _code_to_come(here: Report, record: ExitRecord | None, past: Report | None, history: Answer) -> bool:
+    """Whether the queue calls a job failed whose code only the history can tell, and will: it lags behind the queue."""
+    if here.state is not State.FAILED or here.exit_code is not None or record is not None:
+        return False
+    return history.problem is None if past is None else not past.state.ended
+
+
 def _told(report: Report, source: Source, record: ExitRecord | None, past: Report | None = None) -> Status:
     if not report.state.ended:
         return Status(report.state, None, report.reason, source)
     code = report.exit_code if record is None else record.code
     if code is None and past is not None:
-        if report.state is State.FAILED and not past.state.ended:
-            return Status(State.COMPLETING, None, "it failed; with which code is not in the history yet", source)
         code = past.exit_code
     return Status(report.state, code, report.reason, source)
 

@@ -28,6 +28,8 @@ class User:
         self.bed = bed
         self.folder = folder
         folder.mkdir(parents=True)
+        # An index of jobs of their own: ids of two schedulers, or of two runs of the test bed, may meet.
+        self.environment = {"XDG_STATE_HOME": str(bed.home / "state" / folder.relative_to(bed.work))}
 
     def write_profile(self, changes: Mapping[str, Any] | None = None, name: str = PROFILE) -> str:
         """Write a profile of the test bed into the user's own profiles: ``lab``, as its comments say to change it."""
@@ -55,9 +57,12 @@ class User:
         return path
 
     def run(self, *argv: str | Path, check: bool = True, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
-        """Run any command on the login host, in the user's folder; each user has an index of jobs of their own."""
-        state = {"XDG_STATE_HOME": str(self.bed.home / "state" / self.folder.relative_to(self.bed.work))}
-        return self.bed.login.run(*argv, cwd=self.folder, env=state, check=check, timeout_s=timeout_s)
+        """Run any command on the login host, in the user's folder."""
+        return self.bed.login.run(*argv, cwd=self.folder, env=self.environment, check=check, timeout_s=timeout_s)
+
+    def start(self, *argv: str | Path, output: Path) -> subprocess.Popen[bytes]:
+        """Start any command as `run` does, and go on."""
+        return self.bed.login.start(*argv, output=output, cwd=self.folder, env=self.environment)
 
     def hpcjob(self, *arguments: str | Path, check: bool = True, timeout_s: float = 120) -> str:
         """Run hpcjob, which must end well; what it printed."""

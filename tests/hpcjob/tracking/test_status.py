@@ -76,7 +76,16 @@ def test_failure_whose_code_the_history_does_not_have_yet_has_not_ended() -> Non
     """sacct lags behind squeue: a code that comes a moment later must not be lost."""
     assert status(says(State.FAILED), says(State.RUNNING)).state is State.COMPLETING
     assert status(says(State.FAILED), says(State.FAILED, 7)).exit_code == 7
-    assert status(says(State.FAILED), ABSENT).state is State.FAILED
+    assert status(says(State.FAILED), ABSENT).state is State.COMPLETING
+    assert status(says(State.FAILED), Answer(problem="sacct: down")).state is State.FAILED
+    leave(9)
+    assert status(says(State.FAILED), ABSENT).exit_code == 9
+
+
+def test_failure_where_no_history_is_kept_has_ended() -> None:
+    """Nobody will ever tell its code."""
+    told = Told(says(State.FAILED))
+    assert ask(told, [JobRef("1", Path.cwd())], history=False)["1"].state is State.FAILED
 
 
 def test_an_unknown_word_in_the_queue_is_alive() -> None:

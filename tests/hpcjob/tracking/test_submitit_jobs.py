@@ -53,6 +53,7 @@ def test_one_call_for_any_number_of_jobs(queue: Path, here: Path) -> None:
 
 def test_ended_jobs_are_not_asked_again(queue: Path, here: Path) -> None:
     """Once ended, for ever ended; with nothing left to ask, nobody is asked."""
+    fake_command(queue, "sacct", "printf '%s\\n' 'JobID|State|ExitCode|JobName' '7|FAILED|1:0|x'")
     (queue / "rows").write_text("7|FAILED|NonZeroExitCode|x\n")
     job = slurm_job(here, "7", Watcher(SlurmScheduler()))
     assert job.done(force_check=True)
