@@ -140,7 +140,19 @@ class CommandScheduler(Scheduler):
         finished = commands.run(self.lookup_command(submission), timeout_s=self.query_timeout_s)
         if finished.code != 0:
             raise SchedulerError(f"{finished.argv[0]}: {finished.said}")
-        return self.parse_lookup(finished.stdout, submission)
+        return self.find(submission, finished)
+
+    def find(self, submission: Submission, finished: commands.Finished) -> Submitted | None:
+        """Find a submission in what a lookup printed; not to be found in half of a list is not to be absent.
+
+        Raises:
+            SchedulerError: the output cannot be read, or was cut.
+        """
+        found = self.parse_lookup(finished.stdout, submission)
+        _, problem = whole_lines(finished.stdout)
+        if found is None and problem:
+            raise SchedulerError(f"{finished.argv[0]}: {problem}")
+        return found
 
     def queue(self, jobs: Sequence[JobRef]) -> Answer:
         """See `Scheduler.queue`."""

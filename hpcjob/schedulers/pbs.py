@@ -159,7 +159,7 @@ class PbsScheduler(CommandScheduler):
         finished = commands.run(argv, timeout_s=self.query_timeout_s)
         if problem := self.trouble(finished):
             raise SchedulerError(f"qstat: {problem}")
-        return self.parse_lookup(finished.stdout, submission)
+        return self.find(submission, finished)
 
     def cancel_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
         """See `CommandScheduler.cancel_command`."""
