@@ -114,7 +114,7 @@ class GridEngineScheduler(CommandScheduler):
         finished = commands.run(["qstat", "-j", ",".join(ids)], timeout_s=self.query_timeout_s)
         if finished.code != 0:
             raise SchedulerError(f"qstat: {finished.said}")
-        return self.parse_lookup(finished.stdout, submission)
+        return self.find(submission, finished)
 
     def lookup_command(self, submission: Submission) -> list[str]:
         """Not used: see `lookup`."""

@@ -9,34 +9,25 @@ import pytest
 from hpcjob.errors import SchedulerError
 from hpcjob.schedulers.base import Submission
 from hpcjob.schedulers.command_scheduler import CommandScheduler
+from hpcjob.schedulers.commands import Finished
 from hpcjob.schedulers.gridengine import GridEngineScheduler
 from hpcjob.schedulers.pbs import PbsScheduler
 from hpcjob.schedulers.pjm import PjmScheduler
 from hpcjob.schedulers.slurm import SlurmScheduler
-from tests.hpcjob.jobs import fake_command, plan_for, with_path
+from tests.hpcjob.jobs import plan_for
 
-WHOLE = {
-    "squeue": ["JOBID|COMMENT|COMMAND", "4|(null)|/x/script.sh"],
-    "pjstat": ["H,JOB_ID,STD", ",6,/work/other/6_sched.out"],
-    "qstat": ["Job Id: 6.pbs1", "    Job_Name = x", "    Output_Path = /work/other/sched.out"],
-}
-GRID_ENGINE = ["====", "job_number:                 1", "script_file:                /x/script.sh"]
+LISTS: list[tuple[CommandScheduler, str]] = [
+    (SlurmScheduler(), "JOBID|COMMENT|COMMAND\n4|(null)|/x/script.sh\n"),
+    (PbsScheduler(), "Job Id: 6.pbs1\n    Job_Name = x\n    Output_Path = /work/other/sched.out\n"),
+    (PjmScheduler(), "H,JOB_ID,STD\n,6,/work/other/6_sched.out\n"),
+    (GridEngineScheduler(), "====\njob_number:                 1\nscript_file:                /x/script.sh\n"),
+]
 
 
-@pytest.mark.parametrize("scheduler", [SlurmScheduler(), PjmScheduler(), PbsScheduler(), GridEngineScheduler()])
-def test_absent_from_half_of_a_list_is_not_absent(
-    scheduler: CommandScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("scheduler", "whole"), LISTS, ids=[scheduler.type for scheduler, _ in LISTS])
+def test_absent_from_half_of_a_list_is_not_absent(scheduler: CommandScheduler, whole: str, tmp_path: Path) -> None:
     """The same list is an answer when it is whole, and none when its last line is cut."""
     submission = Submission(tmp_path / "j" / "script.sh", tmp_path / "j", tmp_path, "hpcjob:1", plan_for("local"))
-    monkeypatch.setenv("PATH", with_path(tmp_path / "bin"))
-    fake_command(tmp_path / "bin", "qselect", "echo 6.pbs1")
-    lists = {**WHOLE, "qstat": GRID_ENGINE} if scheduler.type == "gridengine" else WHOLE
-    for name, lines in lists.items():
-        (tmp_path / f"{name}.out").write_text("\n".join([*lines, "5,6,ab"]))
-        fake_command(tmp_path / "bin", name, f"cat '{tmp_path}/{name}.out'")
+    assert scheduler.find(submission, Finished(("list",), 0, whole, "")) is None
     with pytest.raises(SchedulerError, match="its last line was cut"):
-        scheduler.lookup(submission)
-    for name, lines in lists.items():
-        (tmp_path / f"{name}.out").write_text("\n".join([*lines, ""]))
-    assert scheduler.lookup(submission) is None
+        scheduler.find(submission, Finished(("list",), 0, f"{whole}5,6,ab", ""))
