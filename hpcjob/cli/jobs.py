@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from hpcjob.tracking.records import Index, Record
+    from hpcjob.tracking.index import Index
+    from hpcjob.tracking.records import Record
     from hpcjob.tracking.status import Status
 
 _COLOURS = {
@@ -28,7 +29,7 @@ def complete_recorded(ctx: click.Context, parameter: click.Parameter, incomplete
     """Complete ids and names of recorded jobs, the newest 200."""
     from click.shell_completion import CompletionItem
 
-    from hpcjob.tracking.records import read_index
+    from hpcjob.tracking.index import read_index
 
     words = {"latest": "the newest job"}
     for record in read_index().records[:200]:
@@ -39,7 +40,7 @@ def complete_recorded(ctx: click.Context, parameter: click.Parameter, incomplete
 
 def load_index() -> Index:
     """Read the index; say on stderr what of it is damaged."""
-    from hpcjob.tracking.records import read_index
+    from hpcjob.tracking.index import read_index
 
     index = read_index()
     for path, count in index.damaged.items():
@@ -136,6 +137,6 @@ def state_colour(text: str) -> str:
 
 def chosen(names: Sequence[str], index: Index) -> list[Record]:
     """Return the records that ``names`` mean, each once. Raises UnknownJobError."""
-    from hpcjob.tracking.records import find_job
+    from hpcjob.tracking.lookup import find_job
 
     return list(dict.fromkeys(find_job(name, index) for name in names))

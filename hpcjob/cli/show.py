@@ -13,7 +13,8 @@ import click
 from hpcjob.cli.jobs import complete_recorded
 
 if TYPE_CHECKING:
-    from hpcjob.tracking.records import Index, Record
+    from hpcjob.tracking.index import Index
+    from hpcjob.tracking.records import Record
     from hpcjob.tracking.status import Status
 
 
@@ -29,7 +30,7 @@ def show(job: str, as_json: bool) -> None:
       hpcjob show 12345 --json | jq .exit_record
     """
     from hpcjob.cli.jobs import load_index, printable
-    from hpcjob.tracking.records import find_job
+    from hpcjob.tracking.lookup import find_job
     from hpcjob.tracking.watch import refresh
 
     index = load_index()

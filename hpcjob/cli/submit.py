@@ -94,7 +94,7 @@ def follow_to_end(record: Record) -> int:
     from hpcjob.cli.jobs import note_of, printable
     from hpcjob.logs.follow import follow
     from hpcjob.logs.sources import JobFiles
-    from hpcjob.tracking.records import read_index
+    from hpcjob.tracking.index import read_index
     from hpcjob.tracking.watch import job_ended, refresh
 
     files = JobFiles(record.jobdir, record.id)

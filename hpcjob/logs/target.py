@@ -120,7 +120,7 @@ def _files(path: Path) -> list[Path]:
 
 def _job(name: str) -> Target:
     from hpcjob.tracking import find_job, job_ended, refresh
-    from hpcjob.tracking.records import read_index
+    from hpcjob.tracking.index import read_index
 
     try:
         record = find_job(name)

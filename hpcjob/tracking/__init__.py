@@ -1,15 +1,17 @@
 """Track jobs: the index of submissions, exit records, states, and submitit's Job classes for them.
 
-``records``  the index      ``exit_record`` what a script leaves      ``status``   three witnesses, one state
-``jobdir``   job folders    ``submission``  once, or not at all       ``watch``    many states by one question
-``submitit_jobs``           submitit's Job and InfoWatcher
+``records``  what is noted    ``index``        where               ``lookup``  a job by what a user calls it
+``jobdir``   job folders      ``submission``   once, or not at all ``status``  three witnesses, one state
+``exit_record``               what a script leaves                 ``watch``   many states by one question
+``submitit_jobs``             submitit's Job and InfoWatcher
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hpcjob.tracking.records import Record, find_job
+from hpcjob.tracking.lookup import find_job
+from hpcjob.tracking.records import Record
 
 if TYPE_CHECKING:
     from hpcjob.tracking.watch import job_ended, refresh

@@ -10,7 +10,8 @@ from hpcjob.errors import InputError, UnknownJobError
 from hpcjob.schedulers.base import JobRef
 from hpcjob.schedulers.registry import get_scheduler
 from hpcjob.tracking.exit_record import read_exit_record
-from hpcjob.tracking.records import Record, append, ensure_writable, made_by_script, now
+from hpcjob.tracking.index import append, ensure_writable
+from hpcjob.tracking.records import Record, made_by_script, now
 
 if TYPE_CHECKING:
     from hpcjob.profile import ClusterProfile

@@ -14,7 +14,8 @@ from hpcjob.errors import HpcjobError, InputError, SchedulerError
 from hpcjob.schedulers.base import Scheduler, Submission, Submitted, UnclearSubmitError, tag_of
 from hpcjob.schedulers.registry import get_scheduler
 from hpcjob.tracking import jobdir
-from hpcjob.tracking.records import Record, append, now, room_for_record
+from hpcjob.tracking.index import append, room_for_record
+from hpcjob.tracking.records import Record, now
 
 if TYPE_CHECKING:
     from hpcjob.plan import Plan

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, cast
 
 from hpcjob.schedulers.registry import scheduler_of
 from hpcjob.states import State
-from hpcjob.tracking.records import Index, Record, append, read_index
+from hpcjob.tracking.index import Index, append, read_index
+from hpcjob.tracking.records import Record
 from hpcjob.tracking.status import Status
 
 if TYPE_CHECKING:

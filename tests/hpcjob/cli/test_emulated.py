@@ -15,7 +15,7 @@ import yaml
 from hpcjob.cli import main
 from hpcjob.schedulers.command_scheduler import CommandScheduler
 from hpcjob.tracking import submission
-from hpcjob.tracking.records import read_index
+from hpcjob.tracking.index import read_index
 from tests.emulators import Emulator
 from tests.hpcjob.jobs import with_path
 

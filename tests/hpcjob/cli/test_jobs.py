@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hpcjob.cli import main
-from hpcjob.tracking.records import read_index
+from hpcjob.tracking.index import read_index
 from tests.hpcjob.jobs import calls, fake_command, submit_local, with_path
 
 ROOT = Path(__file__).parents[3]

@@ -11,7 +11,8 @@ import pytest
 
 from hpcjob.cli import main
 from hpcjob.states import State
-from hpcjob.tracking.records import Record, append
+from hpcjob.tracking.index import append
+from hpcjob.tracking.records import Record
 
 AFTERMATH = """\
  iteration       40/     100 | elapsed time per iteration (ms): 60000.0 | lm loss: 7.123456E+00 |

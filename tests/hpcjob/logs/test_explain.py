@@ -23,7 +23,8 @@ from hpcjob.logs.rulebook import load_errors
 from hpcjob.logs.sources import JobFiles
 from hpcjob.logs.topics import MEANINGS, TOPICS
 from hpcjob.logs.verdict import Verdict, judge
-from hpcjob.tracking.records import Record, append
+from hpcjob.tracking.index import append
+from hpcjob.tracking.records import Record
 
 from .conftest import GOLDEN
 

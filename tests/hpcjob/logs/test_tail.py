@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from hpcjob.cli import main
-from hpcjob.tracking.records import Record, append
+from hpcjob.tracking.index import append
+from hpcjob.tracking.records import Record
 
 from .jobs_grammar import Job
 

@@ -20,7 +20,8 @@ from hpcjob.schedulers.local import LocalScheduler, read_local_job
 from hpcjob.states import State
 from hpcjob.tracking.attaching import attach
 from hpcjob.tracking.exit_record import read_exit_record
-from hpcjob.tracking.records import Record, read_index
+from hpcjob.tracking.index import read_index
+from hpcjob.tracking.records import Record
 from hpcjob.tracking.status import Status, ask
 from hpcjob.tracking.watch import cancel, refresh, wait_for
 from tests.hpcjob.jobs import plan_for, submit_local

@@ -15,7 +15,8 @@ from hpcjob.plan import Plan
 from hpcjob.schedulers.base import UnclearSubmitError
 from hpcjob.states import State
 from hpcjob.tracking.exit_record import read_exit_record
-from hpcjob.tracking.records import Record, read_index
+from hpcjob.tracking.index import read_index
+from hpcjob.tracking.records import Record
 from hpcjob.tracking.submission import prepare, submit
 from hpcjob.tracking.watch import refresh
 

@@ -13,17 +13,10 @@ import pytest
 
 from hpcjob.errors import HpcjobError, UnknownJobError
 from hpcjob.states import State
-from hpcjob.tracking import records
-from hpcjob.tracking.records import (
-    Change,
-    Record,
-    append,
-    ensure_writable,
-    find_job,
-    read_index,
-    room_for_record,
-    state_dir,
-)
+from hpcjob.tracking import index
+from hpcjob.tracking.index import append, ensure_writable, read_index, room_for_record, state_dir
+from hpcjob.tracking.lookup import find_job
+from hpcjob.tracking.records import Change, Record
 
 
 def record(job_id: str, name: str = "job", *, profile: str = "lab", minute: int = 0, **fields: str) -> Record:
@@ -194,7 +187,7 @@ def test_no_space_for_a_record_is_told_before_a_submission(monkeypatch: pytest.M
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(records.os, "fsync", full)
+    monkeypatch.setattr(index.os, "fsync", full)
     with (
         pytest.raises(HpcjobError, match=r"lab@.*No space left on device.*nothing was submitted"),
         room_for_record("lab"),
@@ -206,7 +199,7 @@ def test_no_space_for_a_record_is_told_before_a_submission(monkeypatch: pytest.M
 def test_concurrent_appends_lose_nothing() -> None:
     """Four processes append 50 lines each; 200 whole lines are there."""
     code = (
-        "import sys\nfrom hpcjob.tracking.records import append\n"
+        "import sys\nfrom hpcjob.tracking.index import append\n"
         "from tests.hpcjob.tracking.test_records import record\n"
         "for number in range(50): append(record(f'{sys.argv[1]}{number}', 'x' * 3000))"
     )
@@ -277,7 +270,7 @@ def test_an_index_that_cannot_be_written_is_told_before_a_submission(monkeypatch
 def test_a_full_disk_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A short write is not taken for a record."""
     ensure_writable("lab")
-    monkeypatch.setattr(records.os, "write", lambda handle, data: len(data) - 1)
+    monkeypatch.setattr(index.os, "write", lambda handle, data: len(data) - 1)
     with pytest.raises(OSError, match="bytes were written") as caught:
         append(record("1"))
     assert str(caught.value.filename).endswith(".jsonl")

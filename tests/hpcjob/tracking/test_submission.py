@@ -18,7 +18,7 @@ from hpcjob.profile import ClusterProfile
 from hpcjob.schedulers.base import UnclearSubmitError
 from hpcjob.tracking import jobdir
 from hpcjob.tracking.attaching import attach
-from hpcjob.tracking.records import read_index
+from hpcjob.tracking.index import read_index
 from hpcjob.tracking.submission import UnrecordedError, check, prepare, submit
 from hpcjob.tracking.watch import refresh
 from tests.hpcjob.jobs import calls, fake_command, plan_for, script_of, with_path

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hpcjob.states import State
-from hpcjob.tracking.records import Record, append, read_index
+from hpcjob.tracking.index import append, read_index
+from hpcjob.tracking.records import Record
 from hpcjob.tracking.watch import ago, cancel, refresh, wait_for
 from tests.hpcjob.jobs import calls, fake_command, with_path
 
