@@ -23,9 +23,9 @@ def explain(job: tuple[str, ...], profile: str | None, rules: tuple[Path, ...], 
     """Say why a job ended, from its logs or any others.
 
     JOB is an id, a name, or 'latest' (the default). A path that exists is read as a file or directory, '*' and '?'
-    name several, '-' is standard input; files may be compressed (gzip, bzip2, xz, Zstandard). Processes that only
-    complain of others are counted, not blamed. Rules of your own are also read from log_rules/*.yml here, in
-    ~/.config/hpcjob and in HPCJOB_PATH.
+    name several, '-' is standard input; files may be compressed (gzip, bzip2, xz, Zstandard). Dumps of PyTorch's
+    flight recorder beside the logs are compared. Processes that only complain of others are counted, not blamed.
+    Rules of your own are also read from log_rules/*.yml here, in ~/.config/hpcjob and in HPCJOB_PATH.
 
     \b
     Examples:
@@ -33,6 +33,7 @@ def explain(job: tuple[str, ...], profile: str | None, rules: tuple[Path, ...], 
       hpcjob explain 12345               one job
       hpcjob explain slurm-12345.out     any log
       hpcjob explain 'logs/*.log.gz'     all ranks of an old one
+      hpcjob explain comm_traces/        PyTorch's flight recorder alone
       hpcjob explain 12345 --json | jq -r '.exclude | join(",")'
 
     \b
@@ -47,32 +48,13 @@ def explain(job: tuple[str, ...], profile: str | None, rules: tuple[Path, ...], 
       70 network                               79 failed, no rule knows why
       71 launch
     """
-    from hpcjob.logs import expectations
-    from hpcjob.logs.explain import gather, gather_stream, lines_of
+    from hpcjob.logs.explain.command import explained
+    from hpcjob.logs.explain.words import lines_of
     from hpcjob.logs.output import open_output
-    from hpcjob.logs.rulebook import load_errors, own_files
-    from hpcjob.logs.target import STANDARD_INPUT, Target, resolve
-    from hpcjob.logs.verdict import judge
 
-    book = load_errors(*rules, *own_files())
-    if job == (STANDARD_INPUT,):
-        target = Target()
-        evidence = gather_stream(sys.stdin.buffer, "stdin", book=book)
-        ending = target.ending()
-    else:
-        target = resolve(job)
-        ending = target.ending(ask=True)
-        sources = [source for source in target.provider("errors", None)() if source.path.exists()]
-        if not sources and not (ending.clean_stop() or ending.from_outside()):
-            click.echo(
-                f"hpcjob explain: no log yet in {target.directory or ', '.join(map(str, target.paths))}", err=True
-            )
-            return 0
-        evidence = gather(sources, book=book, hosts=target.hosts())
-    expected = expectations.profile_of(target.directory, profile)
-    warnings = [] if expected is None else expectations.differences(evidence, expected)
-    warnings += expectations.world_size_difference(evidence, target.directory)
-    verdict = judge(evidence, warnings=warnings, ending=ending)
+    verdict = explained(job, profile=profile, rules=rules)
+    if verdict is None:
+        return 0
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     output = open_output(sys.stdout, json=as_json)

@@ -10,7 +10,7 @@ import msgspec
 from hpcjob.logs.events import Event
 
 if TYPE_CHECKING:
-    from hpcjob.logs.verdict import Verdict
+    from hpcjob.logs.explain.verdict import Verdict
 
 _STYLES = {
     "cause": "bold red",

@@ -9,13 +9,15 @@ A rule in ``hpcjob/logs/rules/*.yml``::
       pattern: 'Connect to (?P<peer>\\S+) failed : Connection refused'   # left out: the literal alone decides
       say: "{peer} does not listen"            # may use the pattern's named groups
       fix: "..."                               # left out if nothing is to be done
+      fixes: {"nccl < 2.21": "..."}            # in place of ``fix`` where the log tells such a version; the first wins
       hinted: true                             # the program's next line, if indented, is its own fix and goes before
       source: "NCCL src/misc/socket.cc"
-      versions: "NCCL 2.14 to 2.26"            # left out if the line has always looked so
+      versions: "nccl >= 2.14, nccl < 2.27"    # which print the line; left out if it has always looked so
       match: ["..."]                           # lines that the rule must match, without prefixes; tests try them all
       reject: ["..."]                          # lines that it must not match
 
-Named groups with a meaning: ``rank`` and ``host`` (or ``node``) say who is at fault, ``peer`` who is said to be gone.
+Named groups with a meaning: ``rank`` and ``host`` (or ``node``) say who is at fault, ``peer`` who is said to be gone;
+those of `hpcjob.logs.versions.SOFTWARE` (``nccl``, ``torch``, ...) tell a version, for ``fixes``.
 
 The first rule that fits a line wins, in the order of the file. Patterns are searched in at most `TEXT_LIMIT`
 characters and may not repeat a repetition, so that no line can make matching slow.
@@ -25,7 +27,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
@@ -39,6 +41,7 @@ from hpcjob.logs.events import Finding, origin
 from hpcjob.logs.lines import Line
 from hpcjob.logs.shape import shape
 from hpcjob.logs.topics import TOPICS
+from hpcjob.logs.versions import Condition
 
 ROLES = {
     "info": "how things are",
@@ -67,6 +70,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     match: list[str]
     pattern: str | None = None
     fix: str | None = None
+    fixes: dict[str, str] = {}
     hinted: bool = False
     versions: str | None = None
     reject: list[str] = []
@@ -78,6 +82,11 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
             raise ValueError(f"rule {self.id}: literal is empty")
         if _NESTED.search(self.pattern or ""):
             raise ValueError(f"rule {self.id}: the pattern repeats a repetition")
+        try:
+            for text in (*self.fixes, *filter(None, [self.versions])):
+                Condition(text)
+        except ValueError as error:
+            raise ValueError(f"rule {self.id}: {error}") from error
         try:
             groups = set(self.regex.groupindex) if self.regex else set()
             self.say.format_map(dict.fromkeys(groups, ""))
@@ -98,6 +107,10 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         """The compiled pattern."""
         return None if self.pattern is None else re.compile(self.pattern)
 
+    def fix_for(self, known: Mapping[str, str]) -> str | None:
+        """Return what to do with these versions, by name."""
+        return next((fix for text, fix in self.fixes.items() if Condition(text).holds(known)), self.fix)
+
     def fields(self, text: str) -> dict[str, str] | None:
         """Return what the pattern takes from ``text``, or None if the rule does not fit."""
         return self.take(text) if any(literal in text for literal in self.literals) else None
@@ -115,11 +128,16 @@ class Rulebook:
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.rules = list(rules)
+        self._by_id = {rule.id: rule for rule in self.rules}
         self.hinted = frozenset(rule.id for rule in self.rules if rule.hinted)
         self._needles = tuple({literal.encode() for rule in self.rules for literal in rule.literals})
         self._by_literal = [(literal, rule) for rule in self.rules for literal in rule.literals]
         self._shapes = [shape(literal.encode()) for literal, _ in self._by_literal]
         self._candidates: dict[bytes, list[tuple[str, Rule]]] = {}
+
+    def rule(self, name: str) -> Rule | None:
+        """Return a rule by its id."""
+        return self._by_id.get(name)
 
     def may_match(self, data: bytes) -> bool:
         """Whether bytes of the log have any rule's literal."""

@@ -19,10 +19,11 @@ import yaml
 
 from hpcjob.cli import main
 from hpcjob.logs.explain import gather, gather_stream
+from hpcjob.logs.explain.judge import judge
+from hpcjob.logs.explain.verdict import Verdict
 from hpcjob.logs.rulebook import load_errors
 from hpcjob.logs.sources import JobFiles
 from hpcjob.logs.topics import MEANINGS, TOPICS
-from hpcjob.logs.verdict import Verdict, judge
 from hpcjob.tracking.index import append
 from hpcjob.tracking.records import Record
 
@@ -278,8 +279,8 @@ def test_a_failed_job_without_a_known_line(
     )
     code, lines = run(capsys, "実験")
     assert code == 79
-    assert lines[0] == "cause      the job ended with exit code 1, and no line of its log tells why"
-    assert lines[1] == "fix        The odd one out: rank 2 stopped at iteration 40, others reached 90."
+    assert lines[0] == "cause      not known: the job ended with exit code 1, and no line of its log tells why"
+    assert lines[1] == "odd one    rank 2 stopped at iteration 40, others reached 90"
 
 
 def test_the_silent_rank_is_the_odd_one() -> None:

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcjob.logs.explain import gather_stream, lines_of
+from hpcjob.logs.explain.judge import judge
 from hpcjob.logs.failures import FailureReport
 from hpcjob.logs.lines import LineParser, Splitter
 from hpcjob.logs.metrics import Metrics
 from hpcjob.logs.nccl import NcclReport
 from hpcjob.logs.output import Output
 from hpcjob.logs.rulebook import RULES, read
-from hpcjob.logs.verdict import judge
 from hpcjob.logs.views import LinesView, LossView, ReportView, View
 
 from .conftest import GOLDEN

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from hpcjob.logs.explain import gather
+from hpcjob.logs.explain.judge import judge
+from hpcjob.logs.explain.verdict import Verdict
 from hpcjob.logs.sources import JobFiles, Source
-from hpcjob.logs.verdict import Verdict, judge
 
 from .jobs_grammar import KINDS, Job
 

@@ -11,7 +11,8 @@ import msgspec
 
 from hpcjob.logs import parse
 from hpcjob.logs.errors import ErrorReader, needles
-from hpcjob.logs.events import Checkpoint, Event, Finding, Iteration, ProcessEnd
+from hpcjob.logs.events import Checkpoint, Event, Finding, Iteration, ProcessEnd, Traceback
+from hpcjob.logs.explain.flight.dump import Dump
 from hpcjob.logs.failures import key_of, role_of
 from hpcjob.logs.fold import Fold, Group
 from hpcjob.logs.identity import Identity
@@ -19,6 +20,7 @@ from hpcjob.logs.lines import Line
 from hpcjob.logs.nccl import NcclReport
 from hpcjob.logs.rulebook import Rulebook, load
 from hpcjob.logs.scan import Interest, Shapes
+from hpcjob.logs.versions import SOFTWARE
 
 _PROGRESS = (b"iteration", b"steps: ", b"loss", b"Loss")
 _FLOODS = (b"Channel ", b"via P2P/", b"via NET/", b"Trees [", b"Ring ")
@@ -28,12 +30,19 @@ _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,
 
 
 class Wait(msgspec.Struct):
-    """What the watchdog of a rank said when a collective timed out."""
+    """What the watchdog of a rank said when a collective timed out.
+
+    Attributes:
+        operation, sequence: the collective that did not end.
+        enqueued, completed: numbers of the last collective that the rank began, that it finished.
+        waited_ms: how long it waited.
+    """
 
     operation: str | None = None
     sequence: int | None = None
     enqueued: int | None = None
     completed: int | None = None
+    waited_ms: float = 0
 
 
 class Blamed(msgspec.Struct, frozen=True):
@@ -61,6 +70,11 @@ class Evidence:
         self.first_to_fail: int | None = None
         self.last: Iteration | None = None
         self.saved: Checkpoint | None = None
+        self.saved_s: float | None = None
+        """When the last checkpoint was saved, by the log's clock."""
+        self.started_s: float | None = None
+        self.ended_s: float | None = None
+        """The earliest and the latest time of any line that was read."""
         self.diverged: Iteration | None = None
         """The first of the iterations whose loss or gradient was not finite, if the log ends with such."""
         self.seen: dict[int, Event | None] = {}
@@ -72,6 +86,13 @@ class Evidence:
         self.shm_hosts: set[str] = set()
         self.hcas: dict[str, int] = {}
         self.versions: dict[str, set[str]] = {}
+        """Hosts by their version of NCCL."""
+        self.software: dict[str, str] = {}
+        """Versions that the log tells, by name: ``nccl``, ``torch``, ``cuda``."""
+        self.dumps: dict[int, Dump] = {}
+        """What PyTorch's flight recorder wrote, by rank."""
+        self.unread: list[str] = []
+        """Files of the recorder that could not be read, and why."""
         self.gdr = False
         """Whether any process has GPUDirect RDMA."""
         self.lines = 0
@@ -114,7 +135,7 @@ class Evidence:
         """Take a line in."""
         self.lines += 1
         if line.time is not None:
-            self._clock[line.source] = line.time
+            self._tick(line)
         self.identity.read(line)
         rank = self.identity.rank(line)
         if rank is not None:
@@ -129,6 +150,17 @@ class Evidence:
             for event in parse.parse(line):
                 self._progress(event)
 
+    def _tick(self, line: Line) -> None:
+        assert line.time is not None
+        self._clock[line.source] = line.time
+        time_s = seconds(line.time)
+        if time_s is None:
+            return
+        if self.started_s is None or time_s < self.started_s:
+            self.started_s = time_s
+        if self.ended_s is None or time_s > self.ended_s:
+            self.ended_s = time_s
+
     def end_of_file(self) -> None:
         """No line of this file will follow."""
         for event in self._reader.finish():
@@ -140,11 +172,21 @@ class Evidence:
             Blamed(group, *self._when[key]) for key, group in self._fold.groups.items() if role_of(group.first) in roles
         ]
 
+    def fix(self, event: Event) -> str | None:
+        """Return what to do about an error, for the versions that the log tells."""
+        if not isinstance(event, Finding | Traceback):
+            return None
+        rule = None if event.rule is None else self._book.rule(event.rule)
+        if rule is None or event.fix != rule.fix:
+            return event.fix  # what the program itself advised
+        return rule.fix_for(self.software)
+
     def _information(self, line: Line) -> None:
         for finding in self.nccl.read(line):
             host = line.host or ""
             if finding.rule == "nccl-version":
                 self.versions.setdefault(finding.fields["version"], set()).add(host)
+                self.software.setdefault("nccl", finding.fields["version"])
             elif finding.rule == "nccl-network-socket":
                 self.hosts_that_say.setdefault(host, set()).add("Socket")
             elif finding.rule == "nccl-network":
@@ -188,6 +230,9 @@ class Evidence:
             self.lost[self.identity.host(peer.partition(":")[0] if peer.count(":") == 1 else peer)] += 1
         rank, host = fields.get("rank"), fields.get("host") or fields.get("node")
         changes: dict[str, object] = {}
+        for name in SOFTWARE:
+            if fields.get(name):
+                self.software.setdefault(name, fields[name])
         if rank and event.rank is None and rank.isdigit():
             changes["rank"] = int(rank)
         if host:
@@ -205,6 +250,8 @@ class Evidence:
         for name, field in (("sequence", "seq"), ("enqueued", "enqueued"), ("completed", "completed")):
             if fields.get(field):
                 setattr(wait, name, int(fields[field]))
+        if fields.get("ms"):
+            wait.waited_ms = max(wait.waited_ms, float(fields["ms"]))
 
     def _progress(self, event: Event) -> None:
         if isinstance(event, Iteration):
@@ -216,10 +263,11 @@ class Evidence:
                 self.diverged = None
             elif not event.skipped and self.diverged is None:
                 self.diverged = event
-        elif isinstance(event, Checkpoint) and event.iteration is not None:
+        elif isinstance(event, Checkpoint) and event.iteration is not None and event.action != "saving":
             before = None if self.saved is None else self.saved.iteration
             if before is None or event.iteration >= before:
                 self.saved = event
+                self.saved_s = seconds(event.time or self._clock.get(event.source))
 
 
 def seconds(time: str | None) -> float | None:

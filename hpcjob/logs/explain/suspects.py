@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hpcjob.logs import topics
-from hpcjob.logs.events import Iteration
 from hpcjob.logs.fold import ranges
 
 if TYPE_CHECKING:
-    from hpcjob.logs.evidence import Evidence
+    from hpcjob.logs.explain.evidence import Evidence
+    from hpcjob.logs.explain.verdict import Quote
 
 _SHARE_THAT_TELLS = 0.5  # of the ranks must be in the log before a missing one means anything
 
@@ -21,6 +21,7 @@ class Suspicion(msgspec.Struct, frozen=True):
 
     Attributes:
         exclude: whether the host is likely to be at fault itself.
+        quotes: what shows it, beside the lines of the log.
     """
 
     code: int
@@ -30,9 +31,10 @@ class Suspicion(msgspec.Struct, frozen=True):
     host: str | None = None
     ranks: list[int] = []
     exclude: bool = False
+    quotes: list[Quote] = []
 
 
-def not_started(evidence: Evidence, *, trouble: bool) -> Suspicion | None:
+def not_started(evidence: Evidence) -> Suspicion | None:
     """Ranks of the largest communicator that did not begin, or did not finish its start."""
     for communicator in evidence.nccl.communicators[:1]:
         begun = communicator.started | communicator.complete
@@ -65,7 +67,7 @@ def not_started(evidence: Evidence, *, trouble: bool) -> Suspicion | None:
     return None
 
 
-def lost_host(evidence: Evidence, *, trouble: bool) -> Suspicion | None:
+def lost_host(evidence: Evidence) -> Suspicion | None:
     """The host that most others say they lost, if it says nothing like that itself."""
     complaining = {
         host for blamed in evidence.blamed("follower", "symptom", "cause") for host in blamed.group.hosts
@@ -90,7 +92,7 @@ def lost_host(evidence: Evidence, *, trouble: bool) -> Suspicion | None:
     return None
 
 
-def waited_for(evidence: Evidence, *, trouble: bool) -> Suspicion | None:
+def waited_for(evidence: Evidence) -> Suspicion | None:
     """The rank whose collective did not come: it has no watchdog message, or the smallest numbers in it."""
     if not evidence.waits:
         return None
@@ -143,22 +145,3 @@ def _waiting(evidence: Evidence, ranks: list[int], what: str) -> Suspicion:
 
 def _ranks(ranks: list[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranges(ranks)}"
-
-
-def odd_rank(evidence: Evidence) -> str | None:
-    """Say which rank differs from the others in how far it came."""
-    reached = {
-        rank: event.iteration
-        for rank, event in evidence.seen.items()
-        if isinstance(event, Iteration) and event.iteration is not None
-    }
-    if len(reached) > 2:
-        least, most = min(reached.values()), max(reached.values())
-        behind = sorted(rank for rank, iteration in reached.items() if iteration == least)
-        if least < most and len(behind) * 2 <= len(reached):
-            return f"The odd one out: {_ranks(behind)} stopped at iteration {least}, others reached {most}."
-    world = evidence.identity.world_size
-    silent = sorted(set(range(world)) - evidence.seen.keys()) if world else []
-    if silent and len(silent) * 2 <= world:
-        return f"The odd one out: {_ranks(silent)} wrote nothing."
-    return None

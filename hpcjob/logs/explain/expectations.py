@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hpcjob.errors import HpcjobError
 
 if TYPE_CHECKING:
-    from hpcjob.logs.evidence import Evidence
+    from hpcjob.logs.explain.evidence import Evidence
     from hpcjob.profile import ClusterProfile
 
 

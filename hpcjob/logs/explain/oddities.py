@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from hpcjob.logs.events import Event, Finding, ProcessEnd, Traceback
-from hpcjob.logs.evidence import Blamed, Evidence
+from hpcjob.logs.events import Finding, Iteration, ProcessEnd, Traceback
+from hpcjob.logs.explain.evidence import Blamed, Evidence
 from hpcjob.logs.failures import describe_code
+from hpcjob.logs.fold import ranges
 
 
 def slow_hosts(evidence: Evidence) -> list[str]:
@@ -55,7 +56,7 @@ def fix_of(evidence: Evidence, text: str) -> str | None:
     """Return what to do about an oddity."""
     for blamed in evidence.blamed("warning"):
         if sentence(blamed) == text:
-            return fix_in(blamed.group.first)
+            return evidence.fix(blamed.group.first)
     if "TCP sockets" in text:
         return "Look there for /dev/infiniband, libibverbs, NCCL_IB_DISABLE and NCCL_IB_HCA (ibstat, ibv_devices)."
     if "SHM" in text:
@@ -83,6 +84,30 @@ def sentence(blamed: Blamed) -> str:
     raise TypeError(type(event))
 
 
-def fix_in(event: Event) -> str | None:
-    """Return the fix that a rule gave to an event."""
-    return event.fix if isinstance(event, Finding | Traceback) else None
+def odd_ones(evidence: Evidence) -> list[str]:
+    """Say which ranks and hosts differ from the others: in how far they came, in saying nothing, in their network."""
+    found = []
+    reached = {
+        rank: event.iteration
+        for rank, event in evidence.seen.items()
+        if isinstance(event, Iteration) and event.iteration is not None
+    }
+    if len(reached) > 2:
+        least, most = min(reached.values()), max(reached.values())
+        behind = sorted(rank for rank, iteration in reached.items() if iteration == least)
+        if least < most and len(behind) * 2 <= len(reached):
+            found.append(f"{_ranks(behind)} stopped at iteration {least}, others reached {most}")
+    world = evidence.identity.world_size
+    silent = sorted(set(range(world)) - evidence.seen.keys()) if world else []
+    if silent and len(silent) * 2 <= world:
+        found.append(f"{_ranks(silent)} wrote nothing")
+    complaining = {rank for blamed in evidence.blamed("follower", "symptom") for rank in blamed.group.ranks}
+    quiet = sorted(evidence.seen.keys() - complaining)
+    if complaining and quiet and len(quiet) * 2 <= len(evidence.seen):
+        found.append(f"{_ranks(quiet)} did not complain, {len(complaining)} others did")
+    found += [text for text in oddities(evidence) if "another " in text or "while " in text or "fewer" in text]
+    return found
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranges(ranks)}"

@@ -1,0 +1,130 @@
+"""One cause, its evidence, one fix: what the gathered evidence of a job comes to.
+
+A job that ended as it was asked to has no cause beside that, see `hpcjob.logs.ending`. Of others, the order of
+suspicion, each asked only if those before it found nothing:
+
+1. errors that have a cause of their own (`hpcjob.logs.explain.blame`; where the job was ended from outside, what may
+   only follow from that, as lost connections do, does not count);
+2. the scheduler or a signal that ended the job from outside;
+3. ranks that never came up, where the others waited for them;
+4. what PyTorch's flight recorder shows: the call that a rank did not make;
+5. a host that others lost and that says nothing itself;
+6. the rank that the others' watchdogs waited for;
+7. generic errors and exit codes (symptoms);
+8. what works but not as it should;
+9. followers only: where to look on.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from hpcjob.logs import topics
+from hpcjob.logs.ending import Ending
+from hpcjob.logs.events import Event, ProcessEnd
+from hpcjob.logs.explain import blame
+from hpcjob.logs.explain.cost import gpu_hours
+from hpcjob.logs.explain.evidence import Blamed, Evidence
+from hpcjob.logs.explain.exclusion import ways_to_exclude
+from hpcjob.logs.explain.oddities import oddities, sentence
+from hpcjob.logs.explain.quotes import quotes_of
+from hpcjob.logs.explain.reasons import of_error, of_suspicion, without_cause
+from hpcjob.logs.explain.suspects import Suspicion
+from hpcjob.logs.explain.verdict import Quote, Verdict
+from hpcjob.logs.topics import TOPICS
+
+_SCHEDULER_TOPICS = ("walltime", "limit", "preemption")
+_OTHERS_KEPT = 5
+
+
+def judge(
+    evidence: Evidence,
+    *,
+    warnings: list[str] | None = None,
+    ending: Ending | None = None,
+    scheduler: str | None = None,
+) -> Verdict:
+    """Return the verdict.
+
+    Args:
+        warnings: what differs from the profile, found elsewhere.
+        ending: how the job ended by its own files and its scheduler, where they are known.
+        scheduler: its name, for the words that leave hosts out; None: not known.
+    """
+    ending = ending or Ending()
+    said = [*(warnings or []), *oddities(evidence)]
+    causes = blame.causes(evidence)
+    stop, outside = ending.clean_stop(), ending.from_outside()
+    if stop is not None:
+        return _of_stop(stop, causes, ending, evidence, said)
+    if outside is not None:
+        causes = [blamed for blamed in causes if not _may_follow(blamed.group.first, outside)]
+    if causes:
+        verdict = _of_first(causes, evidence)
+    elif outside is not None:
+        verdict = _of_ending(outside, ending, evidence)
+    else:
+        verdict = without_cause(evidence, said, ending.code)
+    return msgspec.structs.replace(
+        verdict,
+        followers={sentence(blamed): blamed.group.times for blamed in evidence.blamed("follower")},
+        warnings=[*said, *evidence.unread],
+        exclude_with=ways_to_exclude(verdict.exclude, scheduler),
+        last_iteration=None if evidence.last is None else evidence.last.iteration,
+        last_checkpoint=None if evidence.saved is None else evidence.saved.iteration,
+        cost_gpu_hours=None if verdict.code == 0 else gpu_hours(evidence),
+    )
+
+
+def _of_first(causes: list[Blamed], evidence: Evidence) -> Verdict:
+    verdict = _placed(of_error(causes[0], evidence), causes[1:])
+    others = [text for blamed in causes[1:] if (text := sentence(blamed)) != verdict.cause]
+    return msgspec.structs.replace(verdict, others=list(dict.fromkeys(others))[:_OTHERS_KEPT])
+
+
+def _placed(verdict: Verdict, others: list[Blamed]) -> Verdict:
+    """Add who and where from another error of the same class, if the first one does not tell."""
+    if verdict.host is not None or verdict.rank is not None:
+        return verdict
+    for blamed in others:
+        event = blamed.group.first
+        if TOPICS[blame.topic_of(event)].code == verdict.code and (event.host or event.rank is not None):
+            return msgspec.structs.replace(verdict, host=event.host, rank=event.rank)
+    return verdict
+
+
+def _may_follow(event: Event, outside: Suspicion) -> bool:
+    """Whether an error is what any job shows that is ended: lost connections, processes killed after a while."""
+    if isinstance(event, ProcessEnd):
+        return outside.code == topics.ENDED
+    return blame.blame_of(event) >= TOPICS["cancelled"].blame
+
+
+def _of_stop(stop: Suspicion, causes: list[Blamed], ending: Ending, evidence: Evidence, said: list[str]) -> Verdict:
+    """A clean stop: what the launchers complain of follows from it; only who asked for it may stand in the log."""
+    asked = next((blamed for blamed in causes if blame.topic_of(blamed.group.first) in _SCHEDULER_TOPICS), None)
+    verdict = _of_ending(stop, ending, evidence)
+    if asked is not None:
+        code = TOPICS[blame.topic_of(asked.group.first)].code
+        verdict = msgspec.structs.replace(
+            verdict,
+            code=code,
+            meaning=topics.MEANINGS[code],
+            cause=f"{stop.cause}: {sentence(asked)}",
+            evidence=[*quotes_of(asked, evidence), *verdict.evidence],
+        )
+    iteration = None if evidence.last is None else evidence.last.iteration
+    saved = None if evidence.saved is None else evidence.saved.iteration
+    return msgspec.structs.replace(
+        verdict,
+        warnings=said,
+        last_iteration=iteration if ending.outcome is None else ending.outcome.iteration,
+        last_checkpoint=saved if ending.saved is None else ending.saved,
+        cost_gpu_hours=gpu_hours(evidence) if ending.outcome is not None and ending.saved is None else None,
+    )
+
+
+def _of_ending(told: Suspicion, ending: Ending, evidence: Evidence) -> Verdict:
+    verdict = of_suspicion(told, evidence, [])
+    quotes = [Quote(source=source, text=text) for source, text in ending.witnesses()]
+    return msgspec.structs.replace(verdict, evidence=quotes)

@@ -1,0 +1,139 @@
+"""Verdicts of each kind: of an error, of a suspicion, of a loss that is not finite, of what only follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from hpcjob.logs import topics
+from hpcjob.logs.events import Event, Finding, Iteration, ProcessEnd, Traceback
+from hpcjob.logs.explain import oom
+from hpcjob.logs.explain.blame import ordered, topic_of
+from hpcjob.logs.explain.evidence import Blamed, Evidence
+from hpcjob.logs.explain.exclusion import hosts_at_fault
+from hpcjob.logs.explain.flight.compare import odd_call
+from hpcjob.logs.explain.oddities import fix_of, odd_ones, sentence, slow_hosts
+from hpcjob.logs.explain.quotes import quotes_of, text_of
+from hpcjob.logs.explain.suspects import Suspicion, lost_host, not_started, waited_for
+from hpcjob.logs.explain.verdict import Quote, Verdict, verdict
+from hpcjob.logs.failures import describe_code
+from hpcjob.logs.topics import TOPICS
+
+_EVIDENCE_LINES = 3
+_KILLED_TOPICS = ("memory", "shm", "hardware")
+_SUSPECTS: tuple[Callable[[Evidence], Suspicion | None], ...] = (not_started, odd_call, lost_host, waited_for)
+_FIX_OF_SIGNAL = {
+    -9: "Killed: host memory most likely (dmesg of that node has the proof); ask for more, or use fewer workers.",
+    -7: "Bus error: /dev/shm is too small (container: --shm-size or --ipc=host).",
+    -11: "A crash in compiled code: extensions that do not fit the torch in use; PYTHONFAULTHANDLER=1 shows where.",
+}
+
+
+def of_error(blamed: Blamed, evidence: Evidence) -> Verdict:
+    """Return the verdict that an error is the cause."""
+    group, event = blamed.group, blamed.group.first
+    code = TOPICS[topic_of(event)].code
+    rank, host = event.rank, event.host
+    if evidence.first_to_fail in group.ranks and evidence.first_to_fail != rank:
+        rank, host = evidence.first_to_fail, None  # others said the same and were read before
+    if host is None and rank is not None:
+        host = evidence.identity.host_of.get(rank)
+    return Verdict(
+        code=code,
+        meaning=topics.MEANINGS[code],
+        cause=sentence(blamed),
+        fix=_fix(event, code, evidence),
+        rule=event.rule if isinstance(event, Finding | Traceback) else None,
+        rank=rank,
+        host=host,
+        time=event.time,
+        ranks=sorted(group.ranks),
+        evidence=quotes_of(blamed, evidence),
+        exclude=hosts_at_fault(blamed, host, evidence),
+    )
+
+
+def _fix(event: Event, code: int, evidence: Evidence) -> str | None:
+    if code == topics.GPU_MEMORY and (better := oom.advice(text_of(event))) is not None:
+        return better
+    if isinstance(event, Traceback) and event.rule is None:
+        return f"An exception that no rule knows: look at {event.at or 'its traceback'}."
+    if isinstance(event, ProcessEnd):
+        return _FIX_OF_SIGNAL.get(event.exit_code, "See that rank's own output.")
+    return evidence.fix(event)
+
+
+def of_suspicion(suspicion: Suspicion, evidence: Evidence, said: list[Blamed]) -> Verdict:
+    """Return the verdict that a rank or host is suspected; ``said`` are the errors that show it."""
+    quotes = [quote for blamed in said[:_EVIDENCE_LINES] for quote in quotes_of(blamed, evidence)[:1]]
+    return Verdict(
+        code=suspicion.code,
+        meaning=topics.MEANINGS[suspicion.code],
+        cause=suspicion.cause,
+        fix=suspicion.fix,
+        rank=suspicion.rank,
+        host=suspicion.host,
+        ranks=suspicion.ranks,
+        exclude=[suspicion.host] if suspicion.host and suspicion.exclude else [],
+        evidence=[*suspicion.quotes, *quotes],
+    )
+
+
+def without_cause(evidence: Evidence, warnings: list[str], ended_with: int | None) -> Verdict:
+    """Return the verdict where no error has a cause of its own."""
+    symptoms = ordered(evidence.blamed("symptom", "cause"), evidence)
+    followers = evidence.blamed("follower")
+    killed = [blamed for blamed in symptoms if topic_of(blamed.group.first) in _KILLED_TOPICS]
+    if killed:
+        return of_error(killed[0], evidence)
+    for suspect in _SUSPECTS:
+        suspicion = suspect(evidence)
+        if suspicion is not None:
+            return of_suspicion(suspicion, evidence, [*followers, *symptoms])
+    if symptoms:
+        return msgspec.structs.replace(of_error(symptoms[0], evidence), odd=odd_ones(evidence))
+    if evidence.diverged is not None:
+        return _of_divergence(evidence.diverged)
+    if followers:
+        return _of_followers(followers, evidence)
+    if ended_with:
+        return _of_code(ended_with, evidence)
+    if warnings:
+        return _of_warning(warnings[0], evidence)
+    return verdict(0, "no error and nothing unusual found")
+
+
+def _of_followers(followers: list[Blamed], evidence: Evidence) -> Verdict:
+    late = any(topic_of(blamed.group.first) == "timeout" for blamed in followers)
+    said = verdict(
+        topics.TIMEOUT if late else topics.UNKNOWN,
+        f"not known: what is here only follows from an error elsewhere ({sentence(followers[0])})",
+        evidence.fix(followers[0].group.first) or "Read the logs of the other ranks too.",
+    )
+    return msgspec.structs.replace(said, evidence=quotes_of(followers[0], evidence), odd=odd_ones(evidence))
+
+
+def _of_code(code: int, evidence: Evidence) -> Verdict:
+    said = verdict(
+        topics.UNKNOWN,
+        f"not known: the job ended with {describe_code(code)}, and no line of its log tells why",
+        "Look at the last lines of each rank (hpcjob tail --rank N).",
+    )
+    return msgspec.structs.replace(said, odd=odd_ones(evidence))
+
+
+def _of_warning(warning: str, evidence: Evidence) -> Verdict:
+    hosts = slow_hosts(evidence)
+    said = verdict(topics.SLOW, warning, fix_of(evidence, warning))
+    return msgspec.structs.replace(said, exclude=hosts, host=next(iter(hosts), None))
+
+
+def _of_divergence(event: Iteration) -> Verdict:
+    said = verdict(
+        topics.NUMERICS,
+        f"loss or gradient is not finite from iteration {event.iteration} on",
+        "Resume from before it with a lower learning rate or without that data; train in bf16 rather than fp16.",
+    )
+    quote = Quote(source=event.source, line=event.line, text=f"iteration {event.iteration}: loss {event.loss}")
+    return msgspec.structs.replace(said, rank=event.rank, time=event.time, evidence=[quote])
