@@ -109,10 +109,10 @@ def test_a_rank_that_dies_in_a_save_leaves_the_checkpoint_before(
 
     real = saving._write_share
 
-    def die_in_the_second(folder: Path, engine: Any, contents: Any) -> Any:
-        if contents.training["iteration"] == 6 and engine.topology.rank == 1:
+    def die_in_the_second(folder: Path, files: Any, contents: Any, rank: int) -> Any:
+        if contents.training["iteration"] == 6 and rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        return real(folder, engine, contents)
+        return real(folder, files, contents, rank)
 
     monkeypatch.setattr(saving, "_write_share", die_in_the_second)
     where = {**checkpoints(tmp_path / "ck"), "checkpoint_factor": 3}
