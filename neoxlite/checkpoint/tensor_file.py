@@ -32,7 +32,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     with path.open("wb") as file:
         file.write(_header(ordered))
         for _, tensor in ordered:
-            data = memoryview(tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy())
+            data = tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy().data
             for start in range(0, len(data), _CHUNK_BYTES):
                 file.write(data[start : start + _CHUNK_BYTES])
 

@@ -22,3 +22,11 @@ def layer_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 def is_copy(parameter: Tensor) -> bool:
     """Tell whether another pipeline stage owns ``parameter``, and this one has a copy that follows it."""
     return bool(getattr(parameter, "ds_pipe_replicated", False))
+
+
+def layer_place(index: int, num_layers: int) -> str:
+    """Return where in the model a layer stands, for a person: ``block 3 (layer 5)``, counted from 0 as in the names."""
+    if 2 <= index < num_layers + 2:
+        return f"block {index - 2} (layer {index})"
+    what = {0: "the embedding", num_layers + 3: "the final norm", num_layers + 4: "the head"}.get(index, "a helper")
+    return f"{what} (layer {index})"

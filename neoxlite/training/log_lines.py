@@ -1,13 +1,13 @@
 """The lines of the log, to the letter those of GPT-NeoX. Pure text; imports no torch.
 
 Sources: GPT-NeoX megatron/logging.py (training_log, human_readable_flops), megatron/training.py
-(evaluate_and_print_results) and megatron/utils.py (report_memory), commit ea7aefd8.
+(evaluate_and_print_results) and megatron/utils.py (report_memory, Timers), commit ea7aefd8.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -46,6 +46,7 @@ def iteration_line(
     loss_scale: float | None = None,
     mfu: float | None = None,
     hfu: float | None = None,
+    data_wait_ms: float | None = None,
 ) -> str:
     """Return the training line of one log interval.
 
@@ -56,6 +57,7 @@ def iteration_line(
         nan: skipped iterations whose loss was not finite.
         loss_scale: for fp16 only.
         mfu: model FLOP utilisation, 0 to 1; with ``hfu``, hardware's, where the device's peak is known.
+        data_wait_ms: of an iteration, the time spent waiting for batches.
     """
     fields = [
         f" samples/sec: {samples_per_s:.3f}",
@@ -66,6 +68,8 @@ def iteration_line(
     ]
     if mfu is not None and hfu is not None:
         fields += [f"MFU: {mfu:.2%}", f"HFU: {hfu:.2%}"]
+    if data_wait_ms is not None:
+        fields.append(f"data wait (ms): {data_wait_ms:.1f}")
     if lm_loss is not None:
         fields.append(f"lm_loss: {lm_loss:.6E}")
     if loss_scale is not None:
@@ -96,3 +100,9 @@ def memory_line(iterations: int, megabytes: dict[str, float]) -> str:
     """Return the memory line that follows the first training line."""
     fields = " | ".join(f"{name}: {value:.1f}" for name, value in megabytes.items())
     return f"after {iterations} iterations memory (MB) | {fields}"
+
+
+def time_line(milliseconds: Mapping[str, float]) -> str:
+    """Return the line of wall_clock_breakdown: time of each phase, an iteration."""
+    fields = " | ".join(f"{name}: {value:.2f}" for name, value in milliseconds.items())
+    return f"time (ms) | {fields}"
