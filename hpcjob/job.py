@@ -14,6 +14,9 @@ ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ENV_NAME_HINT = "use letters, digits and _, no digit first"
 EnvName = Annotated[str, Meta(pattern=rf"^{ENV_NAME.pattern}\Z")]
 Env = dict[EnvName, str]
+JobNames = str | int | list[str | int]
+Scalar = str | int | float | bool
+Ulimit = Annotated[int, Meta(ge=1)] | Literal["unlimited"]
 LauncherName = Literal["mpirun", "pdsh", "srun", "torchrun", "none"]
 
 
@@ -66,6 +69,62 @@ class Step(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     python: Python | None = None
 
 
+class ArrayLines(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """An array with one element for each line of a file.
+
+    Attributes:
+        lines: path of the file, read when the job is submitted; blank lines do not count.
+    """
+
+    lines: Text
+
+
+class After(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Jobs that have to end first: ids, names or ``latest``.
+
+    Attributes:
+        ok: they have to end with code 0.
+        any: they have to end, however.
+        notok: they have to end with another code, or to be ended.
+    """
+
+    ok: JobNames = []
+    any: JobNames = []
+    notok: JobNames = []
+
+
+class Param(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """A value that a submission may or must give, used as ``{params.NAME}``.
+
+    Attributes:
+        type: what the value has to be; ``path``: a file or folder that is there at submission.
+        default: value where none is given; without one the job is refused until one is.
+        value: the value given (``--set params.NAME=VALUE``).
+        choices: the values allowed.
+        help: said where the value is missing or refused.
+    """
+
+    type: Literal["text", "int", "float", "bool", "path"] = "text"
+    default: Scalar | None = None
+    value: Scalar | None = None
+    choices: list[Scalar] = []
+    help: Text | None = None
+
+
+class Ulimits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Limits of the processes, raised as far as the node allows; a lower one than asked ends the job before its launch.
+
+    Attributes:
+        nofile: open files.
+        memlock: locked memory in KiB, as ``ulimit -l``.
+        stack: stack in KiB, as ``ulimit -s``.
+    """
+
+    nofile: Ulimit | None = None
+    memlock: Ulimit | None = None
+    stack: Ulimit | None = None
+
+
 class JobFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """What to run.
 
@@ -90,7 +149,26 @@ class JobFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
         env: variables for all ranks; numbers keep their spelling (``1.10`` stays ``1.10``).
         extra: raw directives, without the scheduler's prefix.
         exclude: nodes not to run on (Slurm).
-        reservation: name of a reservation (Slurm, PBS).
+        nodelist: nodes to run on (Slurm).
+        constraint: features that a node must have (Slurm).
+        qos: quality of service (Slurm).
+        exclusive: whether to share no node with other jobs (Slurm, PBS, Grid Engine).
+        reservation: name or number of a reservation (Slurm, PBS, Grid Engine).
+        mail: when to send a mail; ``mail_to`` says to whom.
+        mail_to: address; default: ``mail_to`` of the user's configuration.
+        array: one job for each index of ``0-9``, ``0-8:4``, ``1,3,7`` (``0-99%4``: four at once), each item of a list,
+            or each line of a file (``{lines: FILE}``). ``{array.index}`` and ``{array.value}`` stand for the element's
+            index and text in the work and in variables; HPCJOB_ARRAY_INDEX and HPCJOB_ARRAY_VALUE hold them.
+        array_limit: how many elements may run at once.
+        after: jobs that have to end well first; ``{ok: ..., any: ..., notok: ...}`` for other conditions.
+        params: values that a submission gives, by name, used as ``{params.NAME}``; a plain value is a default.
+        sweep: one job for each combination of the values of a mapping, or for each mapping of a list. A key is the name
+            of a parameter, or a key of the job such as ``train.set.seed``.
+        limits: limits of the processes (``ulimit``).
+        bind: ``numa``: each rank runs on the CPUs and the memory of its GPU's side (``numactl``); ``cores``: on cores
+            of its own (``taskset``); ``none``: where the system puts it.
+        stage_in: files and folders copied to the node's scratch before the work, whose folder is HPCJOB_SCRATCH.
+        stage_out: names in the scratch folder copied into the job folder at every end.
         stop_before_s: seconds before the walltime at which the trainer is asked to save and end; at most a quarter of
             the walltime, 0: never.
         train: the work, as a training run.
@@ -118,7 +196,22 @@ class JobFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     env: Env = {}
     extra: list[Text] = []
     exclude: list[Text] = []
+    nodelist: list[Text] = []
+    constraint: Text | None = None
+    qos: Text | None = None
+    exclusive: bool = False
     reservation: Text | None = None
+    mail: list[Literal["begin", "end", "fail"]] = []
+    mail_to: Text | None = None
+    array: str | int | list[str | int | float] | ArrayLines | None = None
+    array_limit: Count | None = None
+    after: str | int | list[str | int] | After | None = None
+    params: dict[EnvName, Param | Scalar] = {}
+    sweep: dict[Text, list[Scalar]] | list[dict[Text, Scalar]] | None = None
+    limits: Ulimits | None = None
+    bind: Literal["none", "cores", "numa"] = "none"
+    stage_in: list[Text] = []
+    stage_out: list[Text] = []
     stop_before_s: Annotated[int, Meta(ge=0, le=86_400)] = 300
     train: Train | None = None
     command: Argv | None = None

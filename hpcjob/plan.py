@@ -11,6 +11,9 @@ from typing import Any
 import msgspec
 import yaml
 
+from hpcjob.after import Dependency
+from hpcjob.arrays import Array, array_of
+from hpcjob.elements import in_yaml
 from hpcjob.errors import InputError
 from hpcjob.job import JobFile, LauncherName, Python, Step, Train
 from hpcjob.profile import ClusterProfile
@@ -63,12 +66,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         nodes, gpus_per_node, procs_per_node: the topology; ``procs_per_node`` ranks are started on each node.
         cpus_per_proc: CPU cores of one rank, or None where nothing is asked.
         memory_gib: memory of one node, or None.
-        walltime_s, stop_before_s: limit, and how long before it the trainer is asked to save; 0: never.
+        walltime_s, stop_before_s: limit (0: none), and how long before it the trainer is asked to save (0: never).
         queue, account: as given to the scheduler, or None.
         modules, module_use, source: what is loaded, in order.
         env: variables of all ranks: the profile's under the job's.
         steps: the work.
+        array: the elements, of an array.
+        after: jobs that have to end first.
         notes: what the user should know; each becomes a comment in the script and a line on stderr.
+        hosts: the nodes, where no scheduler gives them; empty: the scheduler's, or this machine.
+        master_addr, master_port: where rank 0 listens; None: on the first node, at a port of this job's own.
         job_source, profile_source: the files behind it.
     """
 
@@ -89,6 +96,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     env: Mapping[str, str]
     steps: tuple[PlannedStep, ...]
     notes: tuple[str, ...]
+    array: Array | None = None
+    after: tuple[Dependency, ...] = ()
+    hosts: tuple[str, ...] = ()
+    master_addr: str | None = None
+    master_port: int | None = None
     job_source: Source | None = None
     profile_source: Source | None = None
 
@@ -110,6 +122,7 @@ def make_plan(
     name: str,
     interpreter: str,
     account: str | None = None,
+    after: Iterable[Dependency] = (),
     notes: Iterable[str] = (),
     job_source: Source | None = None,
     profile_source: Source | None = None,
@@ -120,11 +133,13 @@ def make_plan(
         name: name of the job where the file gives none.
         interpreter: absolute path of the Python used where the job names none.
         account: group account, after option, job file and configuration were looked at.
+        after: the jobs that ``job.after`` names, found.
         notes: what was noticed on the way here.
 
     Raises:
         InputError: the job does not fit the cluster; the message names the key and the alternatives.
     """
+    array = array_of(job)
     queue = job.queue or profile.scheduler.resource
     profile, told = _at_queue(profile, queue, job.nodes)
     trains = job.kind == "train"
@@ -156,8 +171,10 @@ def make_plan(
         modules=tuple(profile.modules.load if job.modules is None else job.modules),
         module_use=(*profile.modules.use, *job.module_use),
         env={**profile.env, **job.env},
-        steps=_steps(job, profile, interpreter),
+        steps=_steps(job, profile, interpreter, array),
         notes=(*notes, *told),
+        array=array,
+        after=tuple(after),
         job_source=job_source,
         profile_source=profile_source,
     )
@@ -225,7 +242,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _steps(job: JobFile, profile: ClusterProfile, interpreter: str) -> tuple[PlannedStep, ...]:
+def _steps(job: JobFile, profile: ClusterProfile, interpreter: str, array: Array | None) -> tuple[PlannedStep, ...]:
     works = [key for key in ("train", "command", "steps") if getattr(job, key)]
     if len(works) != 1:
         found = " and ".join(works) or "none of them"
@@ -244,7 +261,7 @@ def _steps(job: JobFile, profile: ClusterProfile, interpreter: str) -> tuple[Pla
         planned.append(
             PlannedStep(
                 name=step.name,
-                argv=tuple(step.command) if step.command else _train_argv(step.train or Train(configs=["?"])),
+                argv=tuple(step.command) if step.command else _train_argv(step.train or Train(configs=["?"]), array),
                 launcher=launcher,
                 env=step.env,
                 python=step.python or job.python or Python(executable=interpreter),
@@ -254,12 +271,12 @@ def _steps(job: JobFile, profile: ClusterProfile, interpreter: str) -> tuple[Pla
     return tuple(planned)
 
 
-def _train_argv(train: Train) -> tuple[str, ...]:
+def _train_argv(train: Train, array: Array | None) -> tuple[str, ...]:
     argv = ["python", "-m", "neoxlite", "train"]
     if train.conf_dir:
         argv += ["-d", train.conf_dir]
     for key, value in leaves(train.set):
-        argv += ["--set", f"{key}={_yaml_text(value)}"]
+        argv += ["--set", f"{key}={in_yaml(value, array, f'train.set.{key}') or _yaml_text(value)}"]
     return (*argv, "--", *train.configs)
 
 

@@ -142,8 +142,10 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
         nodes: nodes of one job.
         walltime: longest walltime.
         default_walltime: walltime of a job that names none.
+        array: elements of one array; 0: the site runs none. Slurm: its MaxArraySize, which the largest index is below.
     """
 
+    array: Annotated[int, Meta(ge=0)] | None = None
     nodes: Count | None = None
     walltime: Text | None = None
     default_walltime: Text = "1:00:00"

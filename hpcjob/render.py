@@ -12,12 +12,14 @@ from typing import Any
 import jinja2
 
 from hpcjob import __version__
+from hpcjob.arrays import Array, parse_spec, tasks_of
+from hpcjob.elements import element_word
 from hpcjob.errors import HpcjobError, InputError
 from hpcjob.job import Python
 from hpcjob.launchers import launch_line
 from hpcjob.plan import Plan, PlannedStep
 from hpcjob.quoting import ScriptText, comment
-from hpcjob.schedulers.requests import SUBMIT_COMMANDS, request
+from hpcjob.schedulers.requests import SUBMIT_COMMANDS, request, script_checks
 from hpcjob.templating import Loader, environment
 from hpcjob.units import format_clock
 
@@ -31,7 +33,7 @@ _RESERVED = re.compile(
     r"(HPCJOB|NEOXLITE)_\w*|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|_|BASH\w*|COMP_\w*|SHELLOPTS|SHLVL|PWD|OLDPWD|"
     r"U?ID|EUID|PPID|IFS|ENV|DIRSTACK|FUNCNAME|FUNCNEST|GROUPS|HISTCMD|HOSTNAME|HOSTTYPE|LINENO|MACHTYPE|MAPFILE|OPTARG|"
     r"OPTERR|OPTIND|OSTYPE|PIPESTATUS|POSIXLY_CORRECT|PS4|RANDOM|REPLY|SECONDS|SRANDOM|EPOCH\w*|GLOBIGNORE|EXECIGNORE|"
-    r"address|argv|before|child|code|count|digits|family|file|first|folder|helpers|host|hosts|jobdir|job_id|key|kind|"
+    r"address|argv|array_\w+|asked|before|child|code|count|digits|family|file|first|folder|helpers|host|hosts|jobdir|job_id|key|kind|"
     r"known|last|launcher|log|mask|missing|module_init|mpirun|name|names|node_rank|nodes|outcome|problem|procs_per_node|python|"
     r"record|said|seen|signal|signalled|source_file|signal_code|step|stop_at_s|submit_dir|tag|tick|tries|value|variables?|"
     r"venv|watcher|words?|world_size"
@@ -126,7 +128,9 @@ def _context(plan: Plan, jobdir: str | None) -> dict[str, Any]:
         "commands": _commands(plan),
         "gpu_wrong": ScriptText("<" if profile.scheduler.type == "local" else "!="),
         "versions": (profile.versions.cuda or "-", profile.versions.nccl or "-", profile.versions.nccl_from),
-        "env": _variables(plan.env, "env"),
+        "env": _variables(plan.env, "env", plan.array),
+        "array": _array(plan),
+        "after": _after(plan),
         "names_of_env": sorted(plan.env),
         "mpirun": _mpirun(plan),
         "mpirun_failure": f"launcher: there is no {plan.profile.launcher.mpirun} on PATH",
@@ -134,6 +138,9 @@ def _context(plan: Plan, jobdir: str | None) -> dict[str, Any]:
         "nccl_file": plan.gpus_per_node and "NCCL_DEBUG_FILE" not in plan.env,
         "peak_tflops": profile.node.peak_tflops and f"{profile.node.peak_tflops:g}",
         "interface": profile.network_interface,
+        "hosts": plan.hosts,
+        "master_addr": plan.master_addr,
+        "master_port": plan.master_port,
         "port_base": profile.master_port_base,
         "agents": any(step.launcher in ("torchrun", "pdsh") for step in plan.steps),
         "remote": plan.nodes > 1 and "pdsh" in plan.launchers,
@@ -145,7 +152,8 @@ def _context(plan: Plan, jobdir: str | None) -> dict[str, Any]:
 def _summary(plan: Plan) -> str:
     shape = f"{plan.nodes} x {plan.gpus_per_node} GPUs, {plan.nodes} x {plan.procs_per_node} ranks"
     steps = ", ".join(f"{step.name} ({step.launcher})" for step in plan.steps)
-    return f"{shape}, walltime {format_clock(plan.walltime_s)}; {steps}"
+    walltime = f", walltime {format_clock(plan.walltime_s)}" if plan.walltime_s else ""
+    return f"{shape}{walltime}; {steps}"
 
 
 def _python(python: Python, steps: Sequence[PlannedStep]) -> dict[str, Any]:
@@ -191,7 +199,36 @@ def is_reserved(name: str) -> bool:
     return _RESERVED.fullmatch(name) is not None
 
 
-def _variables(env: Mapping[str, Any], key: str) -> list[dict[str, str]]:
+def _array(plan: Plan) -> dict[str, Any] | None:
+    """Return what the script of an array needs to know which element it is."""
+    if plan.array is None:
+        return None
+    indices = parse_spec(plan.array.spec)
+    tasks = tasks_of(plan.array.spec, plan.profile.scheduler.type)
+    step = indices[1] - indices[0] if len(indices) > 1 else 1
+    even = list(indices) == list(range(indices[0], indices[0] + len(indices) * step, step))
+    return {
+        "same": tasks.same,
+        "first_task": tasks.first,
+        "start": indices[0],
+        "step": step if even else 0,
+        "indices": indices,
+        "values": plan.array.values or (),
+        "count": len(indices),
+        "limit": plan.array.limit or 0,
+        "one_at_once": plan.gpus_per_node > 0,
+    }
+
+
+def _after(plan: Plan) -> list[dict[str, Any]]:
+    """Return the conditions on earlier jobs that the script has to check itself; see docs/job-file.md."""
+    return [
+        {"words": f"after: {one.words}", "condition": one.condition, "id": one.id, "records": one.records}
+        for one in script_checks(plan)
+    ]
+
+
+def _variables(env: Mapping[str, Any], key: str, array: Array | None) -> list[dict[str, str]]:
     """Return variables for the templates.
 
     Raises:
@@ -205,7 +242,10 @@ def _variables(env: Mapping[str, Any], key: str) -> list[dict[str, str]]:
                 f"{key}.{name}: a secret would stand in the script for all to read",
                 hint="export it in a file of your own (chmod 600) and name that file under `source:`",
             )
-    return [{"name": name, "value": str(value), "key": f"{key}.{name}"} for name, value in env.items()]
+    return [
+        {"name": name, "value": element_word(str(value), array, f"{key}.{name}"), "key": f"{key}.{name}"}
+        for name, value in env.items()
+    ]
 
 
 def _step(plan: Plan, step: PlannedStep, number: int) -> dict[str, Any]:
@@ -213,7 +253,8 @@ def _step(plan: Plan, step: PlannedStep, number: int) -> dict[str, Any]:
     work = "train" if step.is_train else "command"
     launched = step.launcher != "none"
     world_size = plan.world_size if launched else 1
-    own = _variables(step.env, f"steps[{number - 1}].env" if several else "env")
+    own = _variables(step.env, f"steps[{number - 1}].env" if several else "env", plan.array)
+    key = f"steps[{number - 1}].{work}" if several else work
     own.append({"name": "NEOXLITE_WORLD_SIZE", "value": str(world_size), "key": "nodes"})
     if launched and plan.procs_per_node > 1 and not {"OMP_NUM_THREADS"} & {*plan.env, *step.env}:
         own.append({"name": "OMP_NUM_THREADS", "value": str(_threads(plan)), "key": "cpus_per_gpu"})
@@ -222,20 +263,20 @@ def _step(plan: Plan, step: PlannedStep, number: int) -> dict[str, Any]:
         "name": step.name,
         "name_json": json.dumps(step.name, ensure_ascii=False),
         "kind": work,
-        "key": f"steps[{number - 1}].{work}" if several else work,
+        "key": key,
         "launcher": step.launcher,
         "world_size": world_size,
         "env": own,
         "python": None if step.python == plan.steps[0].python else _python(step.python, [step]),
-        "argv": _argv(step),
+        "argv": _argv([element_word(word, plan.array, key) for word in step.argv]),
         "launch": launch_line(plan, step.launcher, ScriptText(f'"$jobdir/step{number}.sh"')),
     }
 
 
-def _argv(step: PlannedStep) -> list[list[str]]:
+def _argv(words: Sequence[str]) -> list[list[str]]:
     """Return the words of a step by lines: each long option begins one. rank.sh puts the step's Python for `python`."""
     lines: list[list[str]] = [[]]
-    for word in step.argv:
+    for word in words:
         if lines[-1] and (word.startswith("--") or sum(map(len, lines[-1])) + len(word) > _LINE_LENGTH):
             lines.append([])
         lines[-1].append(word)

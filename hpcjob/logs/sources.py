@@ -45,12 +45,13 @@ class Source(msgspec.Struct, frozen=True):
     """One log file; it need not exist yet.
 
     Attributes:
-        rank: the rank whose output the file holds alone, if it is such a file.
+        rank: the rank whose output the file holds alone, if it is such a file; host: the host likewise.
     """
 
     path: Path
     kind: Kind = Kind.OTHER
     rank: int | None = None
+    host: str | None = None
 
 
 Provider = Callable[[], Iterable[Source]]
@@ -94,10 +95,16 @@ class JobFiles:
         paths = _logs_in(self.directory)
         if not paths and self.job_id is None:
             paths = _logs_below(self.directory)
+        if self.job_id is not None:
+            names = {path.name for path in paths}
+            paths += [path for path in _logs_of_elements(self.directory, self.job_id) if path.name not in names]
         sources = [classify(path) for path in paths if self._mine(path.name)]
         order = list(Kind)
         order.insert(1, order.pop(order.index(Kind.SCHEDULER)))
-        return sorted(sources, key=lambda source: (order.index(source.kind), source.rank or 0, source.path.name))
+        return sorted(
+            sources,
+            key=lambda source: (order.index(source.kind), _element(source.path), source.rank or 0, source.path.name),
+        )
 
     def _mine(self, name: str) -> bool:
         return self.job_id is None or name.startswith((f"{self.job_id}_", "nccl."))
@@ -126,11 +133,26 @@ class JobFiles:
         return own
 
 
+def _element(path: Path) -> int:
+    """Return the index of the element that a log is of; 0 of a single job's."""
+    folder = path.parent.name
+    return int(folder) if folder.isdecimal() and f"_{folder}_" in path.name else 0
+
+
 def _logs_in(directory: Path) -> list[Path]:
     try:
         return [path for path in directory.iterdir() if plain_name(path.name).endswith(_OTHERS)]
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _logs_of_elements(directory: Path, array: str) -> list[Path]:
+    """Return the logs of an array's elements, each in a folder that is called as its index, in their order."""
+    try:
+        names = sorted((name for name in os.listdir(directory) if name.isdecimal()), key=int)  # noqa: PTH208
+    except OSError:
+        return []
+    return [path for name in names for path in _logs_in(directory / name) if path.name.startswith(f"{array}_{name}_")]
 
 
 def _logs_below(directory: Path) -> list[Path]:

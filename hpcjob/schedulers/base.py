@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcjob.arrays import numbered
 from hpcjob.errors import SchedulerError
 from hpcjob.states import State
 
@@ -27,11 +28,24 @@ class JobRef:
         id: the scheduler's id.
         jobdir: its job directory.
         cluster: which of several clusters behind one command, if not the default; of a local job its host.
+        spec: of an array, the indices of its elements.
+        array: of an element, the id of its array; index: its index; task: the scheduler's number of it.
     """
 
     id: str
     jobdir: Path
     cluster: str | None = None
+    spec: str | None = None
+    array: str | None = None
+    index: int = 0
+    task: int = 0
+
+
+def element_of(array: JobRef, index: int, task: int) -> JobRef:
+    """Return one element of an array; it has a folder of its own in the array's."""
+    return JobRef(
+        f"{array.id}_{index}", array.jobdir / str(index), array.cluster, array=array.id, index=index, task=task
+    )
 
 
 def tag_of(jobdir: Path) -> str:
@@ -49,6 +63,7 @@ class Submission:
         submit_dir: folder to submit from.
         tag: unique mark by which the job is found if the answer to its submission is lost.
         plan: what the script was made from.
+        first_of_chain: whether jobs will be submitted that come after this one.
     """
 
     script: Path
@@ -56,6 +71,7 @@ class Submission:
     submit_dir: Path
     tag: str
     plan: Plan
+    first_of_chain: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,6 +132,16 @@ class Scheduler(abc.ABC):
 
     type: str
     poll_s: tuple[float, float] = (2.0, 30.0)
+
+    def own_id(self, job: JobRef) -> str:
+        """Return how the scheduler itself calls a job, an array, or an array's element."""
+        return job.id if job.array is None else f"{job.array}_{job.task}"
+
+    def elements(self, job: JobRef) -> list[JobRef]:
+        """Return the elements of an array; of a job that is none, the job itself."""
+        if job.spec is None:
+            return [job]
+        return [element_of(job, index, task) for index, task in numbered(job.spec, self.type)]
 
     def check(self, submission: Submission) -> None:  # noqa: B027 - most have nothing to object
         """Refuse what cannot be submitted from here. Raises InputError."""

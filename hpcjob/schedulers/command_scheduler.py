@@ -8,6 +8,7 @@ from __future__ import annotations
 import abc
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from hpcjob.errors import SchedulerError
 from hpcjob.schedulers import commands
@@ -157,18 +158,31 @@ class CommandScheduler(Scheduler):
     def queue(self, jobs: Sequence[JobRef]) -> Answer:
         """See `Scheduler.queue`."""
         answer = Answer()
-        for cluster, ids in _by_cluster(jobs):
+        for cluster, ids in _by_cluster(jobs, self.query_id):
             for part in chunks(ids) if self.asks_by_id else [ids]:
                 answer = answer.joined(self._ask(self.queue_forms(part, cluster), self.parse_queue))
-        return answer
+        return self._renamed(answer, jobs)
 
     def history(self, jobs: Sequence[JobRef]) -> Answer:
         """See `Scheduler.history`."""
         answer = Answer()
-        for cluster, ids in _by_cluster(jobs):
+        for cluster, ids in _by_cluster(jobs, self.query_id):
             for part in chunks(ids):
                 answer = answer.joined(self._ask(self.history_forms(part, cluster), self.parse_history))
-        return answer
+        return self._renamed(answer, jobs)
+
+    def query_id(self, job: JobRef) -> str:
+        """Return the id by which a job is asked for: of an array's element the array's, which tells of all."""
+        return self.own_id(job) if job.array is None else self.own_id(replace(job, id=job.array, array=None, spec="0"))
+
+    def _renamed(self, answer: Answer, jobs: Sequence[JobRef]) -> Answer:
+        """Return ``answer`` with the arrays and elements among ``jobs`` under our names, which may be others' own."""
+        named = {job.id: answer.reports.get(self.own_id(job)) for job in jobs if job.array or job.spec}
+        if not named:
+            return answer
+        others = {name: report for name, report in answer.reports.items() if name not in named}
+        found = {name: report for name, report in named.items() if report is not None}
+        return Answer({**others, **found}, answer.problem)
 
     def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
         """See `Scheduler.cancel`."""
@@ -184,7 +198,7 @@ class CommandScheduler(Scheduler):
         self._order(jobs, self.release_command)
 
     def _order(self, jobs: Sequence[JobRef], command: _Command) -> None:
-        for cluster, ids in _by_cluster(jobs):
+        for cluster, ids in _by_cluster(jobs, self.own_id):
             for part in chunks(ids):
                 finished = commands.run(command(part, cluster), timeout_s=self.query_timeout_s)
                 if problem := self.trouble(finished):
@@ -233,10 +247,10 @@ def livelier(known: Report | None, told: Report) -> Report:
     return known
 
 
-def _by_cluster(jobs: Iterable[JobRef]) -> Iterator[tuple[str | None, list[str]]]:
+def _by_cluster(jobs: Iterable[JobRef], name: Callable[[JobRef], str]) -> Iterator[tuple[str | None, list[str]]]:
     groups: dict[str | None, dict[str, None]] = {}
     for job in jobs:
-        groups.setdefault(job.cluster, {})[job.id] = None
+        groups.setdefault(job.cluster, {})[name(job)] = None
     for cluster, ids in groups.items():
         yield cluster, list(ids)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hpcjob.errors import SchedulerError
 
-_INHERITED = re.compile(r"(?:SBATCH|SQUEUE|SACCT|SCANCEL|SINFO|SALLOC|SRUN|SLURM|PBS|SGE|PJM)_")
+_INHERITED = re.compile(r"(?:SBATCH|SQUEUE|SACCT|SCANCEL|SINFO|SALLOC|SRUN|SLURM|PBS|SGE|PJM|HPCJOB_ARRAY)_")
 # Which cluster to talk to, and how to prove who asks; a site may set them for every login.
 _KEPT = {
     *("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_SACK_KEY", "SLURM_SACK_SOCKET"),

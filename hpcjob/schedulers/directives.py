@@ -48,6 +48,12 @@ _CLOCK = _rule(r"\d{2,5}:\d\d:\d\d", "HH:MM:SS")
 _RESERVATION = _rule(_WORD, _WORD_TAKES)
 _MEMORY = _rule(r"\d+", "a number of MiB")
 _PATH = r"[^\"\\]+"
+_HOSTS = _rule(r"[A-Za-z0-9][A-Za-z0-9._,\[\]-]*", "host names such as node[1-3,7]")
+_ARRAY = _rule(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*", "indices such as 0-9 or 1,3,7")
+_AFTER = _rule(r"[A-Za-z0-9:,._+\[\]-]+", "conditions such as afterok:123")
+_MAIL = _rule(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+", "one address")
+_MAIL_TYPE = _rule(r"[A-Za-z,]+", "begin, end, fail")
+_YES = _rule(r"True|False", "true or false")
 
 # Of a job's name: what is replaced by _, what it begins with, how long it is at most.
 _NAMES: Mapping[SchedulerName, tuple[str, str, int]] = {
@@ -72,7 +78,15 @@ _RULES: Mapping[SchedulerName, Mapping[str, Rule]] = {
         "queue": _rule(rf"{_WORD}(,{_WORD})*", "names of partitions, separated by commas"),
         "reservation": _RESERVATION,
         "memory": _MEMORY,
-        "exclude": _rule(r"[A-Za-z0-9][A-Za-z0-9._,\[\]-]*", "host names such as node[1-3,7]"),
+        "exclude": _HOSTS,
+        "nodelist": _HOSTS,
+        "constraint": _rule(r"[A-Za-z0-9][A-Za-z0-9._+&|*,()\[\]-]*", "features such as a100&nvlink", quoted=True),
+        "qos": _rule(_WORD, _WORD_TAKES),
+        "exclusive": _YES,
+        "array": _ARRAY,
+        "after": _AFTER,
+        "mail": _MAIL,
+        "mail_type": _MAIL_TYPE,
         "jobdir": _rule(_PATH, 'no " and no \\', quoted=True, percent=True),
     },
     "pbs": {
@@ -82,6 +96,11 @@ _RULES: Mapping[SchedulerName, Mapping[str, Rule]] = {
             "letters, digits and . _ + -, a letter, digit or _ first, at most 200",
         ),
         "reservation": _RESERVATION,
+        "exclusive": _YES,
+        "array": _ARRAY,
+        "after": _AFTER,
+        "mail": _MAIL,
+        "mail_type": _MAIL_TYPE,
         "memory": _MEMORY,
         "select": _rule(r"\d+(:[a-z_]+=[A-Za-z0-9_.]+)*", "N:resource=value:... without blanks"),
         "variables": _rule(
@@ -94,6 +113,12 @@ _RULES: Mapping[SchedulerName, Mapping[str, Rule]] = {
         "name": _rule(
             r"[A-Za-z_][A-Za-z0-9._+-]{0,199}", "letters, digits and . _ + -, a letter or _ first, at most 200"
         ),
+        "reservation": _RESERVATION,
+        "exclusive": _YES,
+        "array": _ARRAY,
+        "after": _AFTER,
+        "mail": _MAIL,
+        "mail_type": _MAIL_TYPE,
         "jobdir": _rule(r"[^\s\"'\\$:*?]+", "no blanks, quotes, and none of \\ $ : * ?"),
     },
     "pjm": {
@@ -101,6 +126,9 @@ _RULES: Mapping[SchedulerName, Mapping[str, Rule]] = {
         "name": _rule(
             r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}", "letters, digits and . _ -, a letter, digit or _ first, at most 63"
         ),
+        "array": _ARRAY,
+        "mail": _MAIL,
+        "mail_type": _MAIL_TYPE,
         "jobdir": _rule(r"[^\s\"'\\$%]+", "no blanks, quotes, and none of \\ $ %"),
     },
     "local": {

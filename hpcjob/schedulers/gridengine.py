@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hpcjob.errors import SchedulerError
 from hpcjob.schedulers import commands
-from hpcjob.schedulers.base import Answer, Report, Submission, Submitted
+from hpcjob.schedulers.base import Answer, JobRef, Report, Submission, Submitted
 from hpcjob.schedulers.command_scheduler import CommandScheduler, livelier, the_one, whole_lines
 from hpcjob.states import State
 
@@ -55,6 +55,10 @@ class GridEngineScheduler(CommandScheduler):
         plan = submission.plan
         group = plan.account if plan.profile.scheduler.account == "-g-cli" else None
         return "qsub", *(("-g", group) if group else ()), "-terse", str(submission.script)
+
+    def query_id(self, job: JobRef) -> str:
+        """See `CommandScheduler.query_id`."""
+        return job.array or job.id
 
     def parse_submit(self, stdout: str, stderr: str) -> Submitted | None:
         """Read ``ID`` or ``ID.1-10:1``, or the sentence of a wrapper that drops ``-terse``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -15,9 +16,10 @@ from pathlib import Path
 
 import msgspec
 
+from hpcjob.arrays import parse_spec
 from hpcjob.errors import SchedulerError
 from hpcjob.regular import read_regular
-from hpcjob.schedulers import supervisor
+from hpcjob.schedulers import local_elements, supervisor
 from hpcjob.schedulers.base import Answer, JobRef, Report, Scheduler, Submission, Submitted, tag_of
 from hpcjob.schedulers.commands import clean_environment
 from hpcjob.schedulers.supervisor import LocalJob
@@ -47,11 +49,14 @@ class LocalScheduler(Scheduler):
 
     def submit(self, submission: Submission) -> Submitted:
         """Start the supervisor and return the id that it prints when the script is written down and may start."""
-        limits = [str(submission.plan.walltime_s), str(self._kill_wait_s)]
+        plan = submission.plan
+        rounds = 1 if plan.array is None else len(parse_spec(plan.array.spec))  # its elements keep the walltime
+        limits = [str(plan.walltime_s * rounds), str(self._kill_wait_s)]
+        after = [json.dumps([one.condition, one.id, one.jobdir]) for one in plan.after]
         argv = [sys.executable, "-I", "-S", supervisor.__file__, str(submission.jobdir), str(submission.script)]
         try:
             done = subprocess.run(
-                [*argv, *limits],
+                [*argv, *limits, *after],
                 cwd=submission.submit_dir,
                 # Its own mark also where a job starts another one, which then does not end with it.
                 env={**clean_environment(os.environ), supervisor.MARK: submission.tag},
@@ -87,8 +92,11 @@ class LocalScheduler(Scheduler):
 
     def queue(self, jobs: Sequence[JobRef]) -> Answer:
         """See `Scheduler.queue`."""
-        reports = {ref.id: report for ref in jobs if (report := _report(ref)) is not None}
+        reports = {ref.id: report for ref in jobs if (report := self._told(ref)) is not None}
         return Answer(reports)
+
+    def _told(self, ref: JobRef) -> Report | None:
+        return _report(ref) if ref.array is None else local_elements.report(ref, _report(local_elements.array(ref)))
 
     def history(self, jobs: Sequence[JobRef]) -> Answer:
         """What ``ID_local.json`` says is all there is: the same as `queue`."""
@@ -103,6 +111,8 @@ class LocalScheduler(Scheduler):
         return {ref.id: self._cancel(ref) for ref in jobs}
 
     def _cancel(self, ref: JobRef) -> str:
+        if ref.array is not None:
+            return local_elements.cancel(ref, self._kill_wait_s)
         job = read_local_job(ref.jobdir, ref.id)
         if job is None:
             raise SchedulerError(
@@ -193,6 +203,8 @@ def _report(ref: JobRef) -> Report | None:
             return Report(State.UNKNOWN, reason=elsewhere)
         if job.boot != supervisor.boot_id():
             return Report(State.NODE_FAIL, reason="the machine was started anew while it ran")
+        if job.waits_for and _alive(job.supervisor, job.supervisor_start):
+            return Report(State.PENDING, reason=f"waits for {job.waits_for}")
         if alive := _alive_report(job):
             return alive
         job = read_local_job(ref.jobdir, ref.id) or job  # it may have ended while we looked

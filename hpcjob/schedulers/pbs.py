@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hpcjob.errors import SchedulerError
 from hpcjob.schedulers import commands
-from hpcjob.schedulers.base import Answer, Report, Submission, Submitted
+from hpcjob.schedulers.base import Answer, JobRef, Report, Submission, Submitted
 from hpcjob.schedulers.command_scheduler import CommandScheduler, the_one, whole_lines
 from hpcjob.states import State
 
@@ -72,6 +72,13 @@ class PbsScheduler(CommandScheduler):
         """``qsub SCRIPT``: the rest is in its directives; the environment stays here (no ``-V``)."""
         return "qsub", str(submission.script)
 
+    def own_id(self, job: JobRef) -> str:
+        """An array is ``123[].pbs1`` here, its element ``123[7].pbs1``; to hpcjob 123.pbs1 and 123.pbs1_7."""
+        if job.array is None and job.spec is None:
+            return job.id
+        number, dot, server = (job.array or job.id).partition(".")
+        return f"{number}[{job.task if job.array else ''}]{dot}{server}"
+
     def parse_submit(self, stdout: str, stderr: str) -> Submitted | None:
         """Read the line that is an id and nothing else: ``123.pbs1``, of an array ``123[].pbs1``."""
         return the_one(_ID.findall(stdout))
@@ -93,7 +100,7 @@ class PbsScheduler(CommandScheduler):
 
     def queue_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
         """Jobs that have ended are not in it."""
-        return ["qstat", "-f", *ids]
+        return ["qstat", *_elements_too(ids), "-f", *ids]
 
     def parse_queue(self, stdout: str) -> Answer:
         """Read records; what stands before the first is a site's banner. No record: none of the jobs is there."""
@@ -114,11 +121,11 @@ class PbsScheduler(CommandScheduler):
 
     def history_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
         """With ``-x``, jobs that have ended too."""
-        return ["qstat", "-x", "-f", *ids]
+        return ["qstat", "-x", *_elements_too(ids), "-f", *ids]
 
     def history_forms(self, ids: Sequence[str], cluster: str | None) -> list[list[str]]:
         """Miyabi's qstat has ``-H``, and days, in the place of ``-x``."""
-        return [self.history_command(ids, cluster), ["qstat", "-f", "-H", "--hday", "7", *ids]]
+        return [self.history_command(ids, cluster), ["qstat", "-f", *_elements_too(ids), "-H", "--hday", "7", *ids]]
 
     def parse_history(self, stdout: str) -> Answer:
         """See `parse_queue`."""
@@ -172,6 +179,11 @@ class PbsScheduler(CommandScheduler):
     def release_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
         """See `CommandScheduler.release_command`."""
         return ["qrls", *ids]
+
+
+def _elements_too(ids: Sequence[str]) -> list[str]:
+    """Return the option with which the elements of an array are told too."""
+    return ["-t"] if any("[]" in job_id for job_id in ids) else []
 
 
 def _records(lines: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:

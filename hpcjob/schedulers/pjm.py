@@ -15,8 +15,8 @@ import csv
 import re
 from collections.abc import Mapping, Sequence
 
-from hpcjob.errors import SchedulerError
-from hpcjob.schedulers.base import Answer, Report, Submission, Submitted
+from hpcjob.errors import InputError, SchedulerError
+from hpcjob.schedulers.base import Answer, JobRef, Report, Submission, Submitted
 from hpcjob.schedulers.command_scheduler import CommandScheduler, the_one, whole_lines
 from hpcjob.schedulers.commands import Finished
 from hpcjob.states import State
@@ -74,8 +74,19 @@ class PjmScheduler(CommandScheduler):
     hints = _HINTS
 
     def command_line(self, submission: Submission) -> tuple[str, ...]:
-        """``pjsub SCRIPT``: the rest is in its directives; the environment stays here (no ``-X``)."""
-        return "pjsub", str(submission.script)
+        """``pjsub SCRIPT``: the rest is in its directives; the environment stays here (no ``-X``).
+
+        Jobs that come after one another are the steps of one step job, and the options that say so depend on its id.
+        """
+        return "pjsub", *_step_options(submission), str(submission.script)
+
+    def own_id(self, job: JobRef) -> str:
+        """An element of a bulk job is ``123[7]`` here; 123_7 would be a step."""
+        return job.id if job.array is None else f"{job.array}[{job.task}]"
+
+    def query_id(self, job: JobRef) -> str:
+        """All are asked for at once; ``[]`` says that elements are among them."""
+        return f"{job.array or job.id}[]" if job.array or job.spec else job.id
 
     def parse_submit(self, stdout: str, stderr: str) -> Submitted | None:
         """Read ``[INFO] PJM 0000 pjsub Job 123 submitted.``; some versions print ``[INFO.]``; a step job is 123_0."""
@@ -91,11 +102,11 @@ class PjmScheduler(CommandScheduler):
 
     def queue_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
         """All jobs of this user that have not ended."""
-        return ["pjstat", "--data", f"--choose={_COLUMNS}"]
+        return ["pjstat", *_elements_too(ids), "--data", f"--choose={_COLUMNS}"]
 
     def queue_forms(self, ids: Sequence[str], cluster: str | None) -> list[list[str]]:
         """A site's own pjstat prints a table, and may take no other form."""
-        return [self.queue_command(ids, cluster), ["pjstat"]]
+        return [self.queue_command(ids, cluster), ["pjstat", *_elements_too(ids)]]
 
     def parse_queue(self, stdout: str) -> Answer:
         """Read CSV, or a site's table."""
@@ -105,11 +116,11 @@ class PjmScheduler(CommandScheduler):
 
     def history_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
         """Jobs that have ended; without ids, for one that is unknown would be an error."""
-        return ["pjstat", "-H", f"day={_HISTORY_DAYS}", "--data", f"--choose={_COLUMNS}"]
+        return ["pjstat", *_elements_too(ids), "-H", f"day={_HISTORY_DAYS}", "--data", f"--choose={_COLUMNS}"]
 
     def history_forms(self, ids: Sequence[str], cluster: str | None) -> list[list[str]]:
         """As `queue_forms`."""
-        return [self.history_command(ids, cluster), ["pjstat", "-H"]]
+        return [self.history_command(ids, cluster), ["pjstat", *_elements_too(ids), "-H"]]
 
     def parse_history(self, stdout: str) -> Answer:
         """See `parse_queue`."""
@@ -139,6 +150,38 @@ class PjmScheduler(CommandScheduler):
     def release_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
         """See `CommandScheduler.release_command`."""
         return ["pjrls", *ids]
+
+
+def _elements_too(ids: Sequence[str]) -> list[str]:
+    """Return the option with which the elements of bulk jobs are listed too."""
+    return ["-E"] if any(job_id.endswith("[]") for job_id in ids) else []
+
+
+def _step_options(submission: Submission) -> list[str]:
+    """Return ``--step``, and with ``--sparam`` the step job that this one comes after.
+
+    Raises:
+        InputError: it comes after what is no step, or after several jobs.
+    """
+    after = submission.plan.after
+    if not after:
+        return ["--step"] if submission.first_of_chain else []
+    if submission.plan.array is not None:
+        raise InputError(
+            "after: PJM takes no bulk job as a step", hint="remove `array`, or submit the elements as steps"
+        )
+    numbers = {one.own_id.partition("_")[0] for one in after}
+    plain = next((one for one in after if "_" not in one.own_id or one.is_array), None)
+    if plain is not None:
+        raise InputError(
+            f"after: job {plain.id} is no step, and PJM lets only the steps of one step job wait for one another",
+            hint="submit both at once: hpcjob submit FIRST.yml SECOND.yml --chain",
+        )
+    if len(numbers) > 1:
+        raise InputError(
+            f"after: steps of different step jobs ({', '.join(sorted(numbers))})", hint="name jobs of one chain"
+        )
+    return ["--step", "--sparam", f"jid={numbers.pop()}"]
 
 
 def _csv(lines: Sequence[str]) -> tuple[list[str], list[list[str]]]:

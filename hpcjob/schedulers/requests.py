@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hpcjob.after import Dependency
+from hpcjob.arrays import parse_spec, tasks_of
+from hpcjob.errors import InputError
 from hpcjob.plan import Plan
 from hpcjob.profile import SchedulerName
 from hpcjob.schedulers.directives import require
@@ -18,6 +21,7 @@ SUBMIT_COMMANDS: Mapping[SchedulerName, str] = {
     "local": "bash",
 }
 _SIGNAL_LIMIT_S = 65_535  # of sbatch --signal
+_ASKED = ("exclude", "nodelist", "constraint", "qos", "exclusive", "reservation")
 
 
 def request(plan: Plan) -> dict[str, Any]:
@@ -27,9 +31,11 @@ def request(plan: Plan) -> dict[str, Any]:
         InputError: the job asks for what its scheduler cannot be asked for; the message names the key.
     """
     job, scheduler = plan.job, plan.profile.scheduler
-    for key, value in (("exclude", job.exclude), ("reservation", job.reservation), ("memory", plan.memory_gib)):
+    for key, value in (("memory", plan.memory_gib), *((key, getattr(job, key)) for key in _ASKED)):
         if value:
             require(scheduler.type, key)
+    _check_array(plan)
+    dependencies = _dependencies(plan)
     raw = [*scheduler.extra, *job.extra]
     if "pdsh" in plan.launchers and plan.profile.ssh.access == "switch" and plan.profile.ssh.directive:
         raw.append(plan.profile.ssh.directive)
@@ -41,6 +47,16 @@ def request(plan: Plan) -> dict[str, Any]:
         "queue": plan.queue,
         "reservation": job.reservation,
         "exclude": ",".join(job.exclude),
+        "nodelist": ",".join(job.nodelist),
+        "constraint": job.constraint,
+        "qos": job.qos,
+        "exclusive": "True" if job.exclusive else None,
+        "mail": _mail(plan),
+        "mail_to": job.mail_to,
+        "walltime_s": plan.walltime_s,
+        "tasks": tasks_of(plan.array.spec, scheduler.type).spec if plan.array else None,
+        "array_limit": plan.array.limit if plan.array else None,
+        "dependencies": dependencies,
         "nodes": plan.nodes,
         "gpus": plan.gpus_per_node,
         "gpu_request": scheduler.gpu_request,
@@ -51,11 +67,84 @@ def request(plan: Plan) -> dict[str, Any]:
         "signal_s": plan.stop_before_s if warned else 0,
         "timer_s": plan.walltime_s - plan.stop_before_s if plan.stop_before_s and not warned else 0,
         "select": _select(plan),
-        "rerunnable": scheduler.rerunnable,
+        # PBS takes no array that it may not start again.
+        "rerunnable": scheduler.rerunnable or (scheduler.type == "pbs" and plan.array is not None),
         "variables": variables,
         "extra": extra,
         "mpi_procs": _mpi_procs(plan),
     }
+
+
+def _check_array(plan: Plan) -> None:
+    """Refuse an array that the scheduler cannot run, with the reason."""
+    if plan.array is None:
+        return
+    scheduler, most = plan.profile.scheduler.type, plan.profile.limits.array
+    indices = parse_spec(plan.array.spec)
+    if most == 0:
+        raise InputError(
+            f"array: {plan.profile.name} runs none (limits.array is 0)", hint="use `sweep`: one job for each value"
+        )
+    if most is not None and (indices[-1] >= most if scheduler == "slurm" else len(indices) > most):
+        what = f"index {indices[-1]}" if scheduler == "slurm" else f"{len(indices)} elements"
+        raise InputError(
+            f"array: {what}, {plan.profile.name} takes less than {most}" if scheduler == "slurm"
+            else f"array: {what}, {plan.profile.name} takes at most {most}",
+            hint="split it into several jobs",
+        )  # fmt: skip
+    if scheduler == "pbs" and len(indices) == 1:
+        raise InputError("array: PBS takes none of one element", hint="submit a job without `array`")
+    if scheduler == "pjm" and plan.array.limit is not None:
+        raise InputError(
+            "array_limit: PJM cannot limit how many elements of a bulk job run at once",
+            hint="remove the limit, or submit the elements in several jobs one after another (--chain)",
+        )
+
+
+def script_checks(plan: Plan) -> list[Dependency]:
+    """Return the conditions on earlier jobs that the script itself checks, by their exit records.
+
+    Grid Engine waits for an end, not for a code; PJM orders the steps of a step job; PBS judges an array by the element
+    that ends last.
+    """
+    by_script = {"gridengine": True, "pjm": True}.get(plan.profile.scheduler.type, False)
+    pbs = plan.profile.scheduler.type == "pbs"
+    return [one for one in plan.after if one.condition != "any" and (by_script or (pbs and one.is_array))]
+
+
+def _dependencies(plan: Plan) -> str:
+    """Return the value of the directive for the jobs that have to end first; empty where there is none."""
+    scheduler = plan.profile.scheduler.type
+    for one in script_checks(plan):
+        if not one.records:
+            raise InputError(
+                f"after: no record of job {one.id}, and {scheduler} does not look at exit codes",
+                hint=f"hpcjob attach {one.id} -p {plan.profile.name}; or after: {{any: {one.id}}}, which asks for its end alone",
+            )
+    if scheduler == "gridengine":
+        return ",".join(one.own_id for one in plan.after)
+    checked = script_checks(plan)
+    return ",".join(f"afterany:{one.own_id}" if one in checked else one.directive for one in plan.after)
+
+
+_MAIL = {
+    "slurm": ({"begin": "BEGIN", "end": "END", "fail": "FAIL"}, ","),
+    "pbs": ({"begin": "b", "end": "e", "fail": "a"}, ""),
+    "gridengine": ({"begin": "b", "end": "e", "fail": "a"}, ""),
+    "pjm": ({"begin": "b", "end": "e", "fail": "e"}, ","),
+}
+
+
+def _mail(plan: Plan) -> str | None:
+    """Return when a mail is to be sent, in the scheduler's letters."""
+    job = plan.job
+    if not job.mail:
+        return None
+    require(plan.profile.scheduler.type, "mail")
+    if job.mail_to is None:
+        raise InputError("mail: no address", hint="give mail_to in the job file or in ~/.config/hpcjob/config.yml")
+    words, between = _MAIL[plan.profile.scheduler.type]
+    return between.join(dict.fromkeys(words[when] for when in job.mail))
 
 
 def _joined_variables(raw: Sequence[str]) -> tuple[str, list[str]]:

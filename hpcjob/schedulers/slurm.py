@@ -58,7 +58,7 @@ _ASSOCIATIONS = "`sacctmgr show assoc user=$USER format=account,qos` lists yours
 _HINTS = {
     r"invalid account|account.*(?:not permitted|not valid)": f"choose another --account; {_ASSOCIATIONS}",
     r"partition.*(?:not available|not permitted|specified)": "choose another --queue; `sinfo -s` lists the partitions",
-    r"invalid qos": f"choose another QOS in `extra:`; {_ASSOCIATIONS}",
+    r"invalid qos": f"choose another `qos`; {_ASSOCIATIONS}",
     r"QOSM|AssocM|AssocGrp|QOSGrp|job submit limit|accounting/QOS policy": (
         "a limit of your account or QOS: fewer --nodes, a shorter --walltime, or wait until other jobs have ended"
     ),
@@ -71,6 +71,8 @@ _HINTS = {
     r"reservation": "change `reservation:` in the job file; `scontrol show reservation` lists them",
     r"unable to contact slurm controller|connection refused": "nothing was submitted; try again when Slurm answers",
     r"could not establish a configuration source": "run this on a login node of that cluster, or use another --profile",
+    r"invalid job array": "smaller indices, or fewer elements; `scontrol show config | grep MaxArraySize`",
+    r"dependency": "change `after`; a job that has ended long ago is not known any more",
     r"invalid directive|unrecognized option": "change the directives: hpcjob submit --dry-run shows them",
 }
 
@@ -100,6 +102,10 @@ class SlurmScheduler(CommandScheduler):
     def queue(self, jobs: Sequence[JobRef]) -> Answer:
         """See `Scheduler.queue`."""
         return _with_elements(super().queue(jobs), jobs)
+
+    def query_id(self, job: JobRef) -> str:
+        """See `CommandScheduler.query_id`."""
+        return job.array or job.id
 
     def history(self, jobs: Sequence[JobRef]) -> Answer:
         """See `Scheduler.history`."""

@@ -41,6 +41,7 @@ class LocalJob:
         host, boot, namespace: where these pids mean something.
         started, ended: ISO 8601 in UTC.
         state, code, reason: how it ended; None while it runs.
+        waits_for: jobs that have to end first, in words; None once it may start.
     """
 
     pid: int
@@ -56,6 +57,7 @@ class LocalJob:
     state: str | None = None
     code: int | None = None
     reason: str | None = None
+    waits_for: str | None = None
 
     def write(self, jobdir: Path) -> None:
         """Write ``ID_local.json``, whole or not at all. Raises OSError."""
@@ -171,8 +173,10 @@ def main(argv: list[str]) -> None:
     """Detach, start the script, print its pid, and stay until the job has ended. The environment holds the job's mark.
 
     Args:
-        argv: job directory, script, walltime in seconds, seconds from TERM to KILL.
+        argv: job directory, script, walltime in seconds, seconds from TERM to KILL; then what has to end first, each as
+            JSON ``[condition, id, job directory]``.
     """
+    earlier = [Earlier(*json.loads(text)) for text in argv[4:]]
     jobdir, script, mark = Path(argv[0]), argv[1], os.environ[MARK]
     walltime_s, kill_wait_s = float(argv[2]), float(argv[3])
     if os.fork():
@@ -199,13 +203,81 @@ def main(argv: list[str]) -> None:
         boot=boot_id(),
         namespace=pid_namespace(),
         started=_now(),
+        waits_for=", ".join(f"job {one.id} (after{one.condition})" for one in earlier) or None,
     )
     job.write(jobdir)
     print(pid, flush=True)
     _silence(jobdir, pid)
+    if earlier:
+        if (reason := _wait_for_all(earlier, watched)) is not None:
+            os.close(opener)  # the script's process ends without having been it
+            os.waitpid(pid, 0)
+            job.waits_for = None
+            job.end(jobdir, "CANCELLED", None, reason)
+            return
+        job.waits_for, job.started = None, _now()
+        job.write(jobdir)
     os.write(opener, b"\n")
     os.close(opener)
     _watch(job, jobdir, watched, walltime_s, kill_wait_s)
+
+
+@dataclass
+class Earlier:
+    """A job of this machine that has to end first: ``ok`` with code 0, ``notok`` with another, ``any`` however."""
+
+    condition: str
+    id: str
+    jobdir: str
+
+    def refusal(self) -> str | None:
+        """Say why the condition cannot come true any more; empty while it may, None once it has."""
+        code = self._code()
+        if code is None:
+            return ""
+        good = {"ok": code == 0, "notok": code != 0}.get(self.condition, True)
+        told = f"ended with code {code}" if code >= 0 else "ended without a code"
+        return None if good else f"after{self.condition}:{self.id} did not come true: it {told}"
+
+    def _code(self) -> int | None:
+        """Return its exit code, -1 if it ended without one, None while it has not ended."""
+        note, record = (self._read(f"{self.id}_{kind}.json") for kind in ("local", "exit"))
+        if (
+            note is not None
+            and note.get("state") is None
+            and start_ticks(_number(note, "supervisor")) == note.get("supervisor_start")
+        ):
+            return None
+        found = record or note or {}
+        return _number(found, "code", -1)
+
+    def _read(self, name: str) -> dict[str, object] | None:
+        try:
+            found = json.loads((Path(self.jobdir) / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+
+def _number(fields: dict[str, object], key: str, default: int = 0) -> int:
+    value = fields.get(key)
+    return value if isinstance(value, int) else default
+
+
+def _wait_for_all(earlier: list[Earlier], watched: set[signal.Signals]) -> str | None:
+    """Wait until all conditions are true; return None then, and else why the job will not start."""
+    left = list(earlier)
+    while True:
+        refusals = [one.refusal() for one in left]
+        said = next((refusal for refusal in refusals if refusal), None)
+        if said is not None:
+            return said
+        left = [one for one, refusal in zip(left, refusals, strict=True) if refusal is not None]
+        if not left:
+            return None
+        got = signal.sigtimedwait(watched, 0.5)
+        if got is not None and got.si_signo == signal.SIGTERM:
+            return "cancelled while it waited"
 
 
 def _become_script(jobdir: Path, script: str, gate: int, mask: set[signal.Signals] | set[int]) -> NoReturn:

@@ -55,10 +55,11 @@ class Index:
 
     def was_cancelled(self, record: Record) -> bool:
         """Return whether a scheduler was asked to end the job; looks again into an index that is seconds old."""
-        if record.key not in self.cancelled and time.monotonic() - self.read_at_s > _STALE_S:
+        keys = {record.key, record.array_key}
+        if not keys & self.cancelled and time.monotonic() - self.read_at_s > _STALE_S:
             self.cancelled |= read_index().cancelled
             self.read_at_s = time.monotonic()
-        return record.key in self.cancelled
+        return bool(keys & self.cancelled)
 
     def last_change(self, record: Record) -> Change | None:
         """Return the state in which ``record`` was last seen, or None."""
@@ -214,13 +215,27 @@ def _decoded(text: bytes) -> Line:
         _moment(line.time)
     elif line.scheduler not in get_args(SchedulerName):
         raise ValueError(f"no scheduler {line.scheduler!r}")
+    elif line.element_of is not None:
+        raise ValueError("an element of an array, which is no record of its own")
     elif not all(os.path.isabs(path) for path in (line.directory, line.log or "/")):  # noqa: PTH117
         raise ValueError("a relative path")
     if not _ID.fullmatch(line.id):
         raise ValueError(f"no id of a job: {line.id!r}")
+    if isinstance(line, Record) and line.array is not None:
+        _check_spec(line.array)
     if any("\0" in value for value in msgspec.structs.astuple(line) if isinstance(value, str)):
         raise ValueError("a zero byte in a text")
     return line
+
+
+def _check_spec(spec: str) -> None:
+    """Raise ValueError where that is no text for the indices of an array."""
+    from hpcjob.arrays import parse_spec
+
+    try:
+        parse_spec(spec)
+    except HpcjobError as error:
+        raise ValueError(error.message) from None
 
 
 def _lines(path: Path, index: Index) -> Iterator[Line]:

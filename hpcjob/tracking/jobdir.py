@@ -97,7 +97,9 @@ def fill(path: Path, plan: Plan, script: str) -> Path:
 
 def started_id(path: Path) -> str | None:
     """Return the id of the job whose script has begun its log there; None: no script has started."""
-    return next((log.name.removesuffix("_job.out") for log in path.glob("*_job.out")), None)
+    single = (log.name.removesuffix("_job.out") for log in path.glob("*_job.out"))
+    element = (log.name.removesuffix(f"_{log.parent.name}_job.out") for log in path.glob("*/*_job.out"))
+    return next(single, None) or next(element, None)
 
 
 def remove(path: Path) -> None:

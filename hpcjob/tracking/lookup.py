@@ -12,23 +12,33 @@ from hpcjob.tracking.index import Index, read_index
 from hpcjob.tracking.records import Record
 
 LATEST = "latest"
+_ELEMENT = re.compile(r"(?P<array>.+?)(?:_(?P<index>\d{1,6})|\[(?P<bracket>\d{1,6})\](?P<server>\..+)?)", re.ASCII)
 
 
 def find_job(text: str, index: Index | None = None) -> Record:
     """Return the job of that id, name, unique beginning of a name, job directory, or ``latest``.
 
-    An id that several clusters know is told apart as ``profile:id``. Of several jobs of one name the newest is meant.
+    ``JOB_7``, and ``123[7]`` as PBS and PJM write it, is the element of an array with index 7. An id that several
+    clusters know is told apart as ``profile:id``. Of several jobs of one name the newest is meant.
 
     Raises:
         UnknownJobError: none is known, or several of different names begin so; they are listed.
     """
-    records = (index or read_index()).records
+    index = index or read_index()
+    records = index.records
     if not records:
         raise UnknownJobError(
             "no jobs are recorded here", hint="hpcjob submit, or hpcjob attach ID for one submitted by hand"
         )
     if text == LATEST:
         return records[0]
+    for hits in _exact(text, records):
+        if hits:
+            return _the_one(text, hits)
+    if element := _ELEMENT.fullmatch(text):
+        return _element(
+            f"{element['array']}{element['server'] or ''}", int(element["index"] or element["bracket"]), index
+        )
     for hits in _matches(text, records):
         if hits:
             return _the_one(text, hits)
@@ -36,18 +46,43 @@ def find_job(text: str, index: Index | None = None) -> Record:
     raise UnknownJobError(f"no job {text!r} is recorded", hint=f"the newest: {recent}; hpcjob list shows more")
 
 
-def _matches(text: str, records: list[Record]) -> Iterable[list[Record]]:
-    """Yield what each way of naming a job finds, the strictest first."""
+def elements(record: Record) -> list[Record]:
+    """Return the elements of an array, each as a job of its own; of any other job itself."""
+    if record.array is None:
+        return [record]
+    from hpcjob.arrays import parse_spec
+
+    return [record.element(index) for index in parse_spec(record.array)]
+
+
+def _element(text: str, number: int, index: Index) -> Record:
+    """Return an element of the array that ``text`` names. Raises UnknownJobError."""
+    from hpcjob.arrays import parse_spec
+
+    array = find_job(text, index)
+    if array.array is None:
+        raise UnknownJobError(f"job {array.id} ({array.name}) is no array", hint=f"its own id is {array.id}")
+    if number not in parse_spec(array.array):
+        raise UnknownJobError(f"array {array.id} has no element {number}", hint=f"its elements: {array.array}")
+    return array.element(number)
+
+
+def _exact(text: str, records: list[Record]) -> Iterable[list[Record]]:
+    """Yield what is called so exactly, by id and by name."""
     profile, _, inner = text.partition(":")
-    yield [record for record in records if record.id == text or (record.id == inner and record.profile == profile)]
+    bare = text.replace("[]", "")  # an array, as PBS writes it
+    yield [r for r in records if r.id in (text, bare) or (r.id == inner and r.profile == profile)]
     yield [record for record in records if record.name == text]
+    yield [record for record in records if bare and re.fullmatch(rf"{re.escape(bare)}\.[\w.-]+", record.id)]
+
+
+def _matches(text: str, records: list[Record]) -> Iterable[list[Record]]:
+    """Yield what each looser way of naming a job finds, the strictest first."""
     if "/" in text:
         path = Path(os.path.abspath(Path(text).expanduser()))  # noqa: PTH100 - links are kept as the user wrote them
         yield [record for record in records if record.jobdir == path]
     if text:
         yield [record for record in records if record.name.startswith(text)]
-        bare = re.escape(text)
-        yield [record for record in records if re.fullmatch(rf"{bare}\.[\w.-]+", record.id)]
 
 
 def _the_one(text: str, hits: list[Record]) -> Record:

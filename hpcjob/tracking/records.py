@@ -78,7 +78,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="
     Attributes:
         profile: name of the cluster profile; scheduler: its scheduler's type.
         server: Slurm cluster named by ``sbatch``, host name of a local job, else empty.
-        id: the scheduler's id (``A_a`` for an element of an array).
+        id: the scheduler's id, of a PBS array without its brackets; ``ID_7`` for an element of an array.
         submitted: when, ISO 8601 in UTC.
         directory: absolute path of the job directory; log: a log file named by ``attach``.
         submit_dir: folder it was submitted from.
@@ -86,6 +86,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="
         command: the line that submitted it.
         attached: whether it was submitted by hand and attached later.
         history: whether the profile says that finished jobs can be queried.
+        array: of an array, the indices of its elements.
+        element_of: of an element, the id of its array; index: its index.
+        array_spec: of an element, the indices of its array.
+        after: what it comes after, as ``afterok:123``.
     """
 
     profile: str
@@ -102,6 +106,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="
     command: str | None = None
     attached: bool = False
     history: bool = True
+    array: str | None = None
+    element_of: str | None = None
+    index: int = 0
+    array_spec: str | None = None
+    after: tuple[str, ...] = ()
 
     @property
     def job_id(self) -> str:
@@ -122,9 +131,32 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="
     @property
     def ref(self) -> JobRef:
         """The job as a scheduler is asked about it."""
-        from hpcjob.schedulers.base import JobRef
+        from hpcjob.arrays import task_of
+        from hpcjob.schedulers.base import JobRef, element_of
 
-        return JobRef(self.id, self.jobdir, self.server or None)
+        cluster = self.server if self.scheduler in ("slurm", "local") and self.server else None
+        if self.element_of is not None:
+            array = JobRef(self.element_of, self.jobdir.parent, cluster)
+            return element_of(array, self.index, task_of(self.array_spec or "", self.scheduler, self.index))
+        return JobRef(self.id, self.jobdir, cluster, spec=self.array)
+
+    @property
+    def array_key(self) -> tuple[str, str, str, str]:
+        """The key of the array that an element is of; of any other job its own."""
+        return self.profile, self.server, self.element_of or self.id, self.submitted
+
+    def element(self, index: int) -> Record:
+        """Return the element of an array with that index, as a job of its own."""
+        return msgspec.structs.replace(
+            self,
+            id=f"{self.id}_{index}",
+            name=f"{self.name}_{index}",
+            directory=str(self.jobdir / str(index)),
+            array=None,
+            element_of=self.id,
+            index=index,
+            array_spec=self.array,
+        )
 
     @property
     def age_s(self) -> float:

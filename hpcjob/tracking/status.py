@@ -7,9 +7,11 @@ Without either, or while no query is answered, the state is UNKNOWN, which count
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Literal, get_args
 
 from hpcjob import exitcodes
 from hpcjob.schedulers.base import Answer, JobRef, Report, Scheduler
@@ -17,6 +19,7 @@ from hpcjob.states import State
 from hpcjob.tracking.exit_record import ExitRecord, read_exit_record
 
 Source = Literal["queue", "history", "exit record", "index", "absent", "none"]
+SOURCES: tuple[Source, ...] = get_args(Source)
 
 
 @dataclass(frozen=True)
@@ -45,17 +48,47 @@ class Status:
 def ask(scheduler: Scheduler, jobs: Sequence[JobRef], *, history: bool = True) -> dict[str, Status]:
     """Return the status of ``jobs``, whose ids differ, with one query of the queue and at most one of the history.
 
+    Of an array each element is asked for, in the same queries: its own word is not to be trusted (PBS judges by the
+    element that ends last), and the history may have words on its elements alone.
+
     Args:
         history: whether the cluster keeps one; it is asked only about jobs of which more is to be known.
     """
+    parts = {job.id: scheduler.elements(job) for job in jobs}
+    told = _ask_each(scheduler, list({part.id: part for each in parts.values() for part in each}.values()), history)
+    if len(told) == len(jobs) and not any(job.spec for job in jobs):
+        return told
+    from hpcjob.tracking.array_status import combined
+
+    return {
+        job.id: combined({part.index: told[part.id] for part in parts[job.id]}) if job.spec else told[job.id]
+        for job in jobs
+    }
+
+
+def _ask_each(scheduler: Scheduler, jobs: Sequence[JobRef], history: bool) -> dict[str, Status]:
     if not jobs:
         return {}
     queue = scheduler.queue(jobs)
     # After the question, which may take long: a job that it says has ended has left its record by then.
-    records = {job.id: read_exit_record(job.jobdir, job.id) for job in jobs}
+    begun = {folder: _names_in(folder) for folder in {job.jobdir.parent for job in jobs if job.array}}
+    records = {
+        job.id: read_exit_record(job.jobdir, job.id)
+        if not job.array or job.jobdir.name in begun[job.jobdir.parent]
+        else None
+        for job in jobs
+    }
     open_questions = [job for job in jobs if _needs_history(queue, job.id, records[job.id])]
     past = scheduler.history(open_questions) if history else Answer(problem="the cluster keeps no history")
     return {job.id: _decide(job.id, queue, past, records[job.id]) for job in jobs}
+
+
+def _names_in(folder: Path) -> frozenset[str]:
+    """Return what lies in the folder of an array: the folder of an element that has not begun is not there."""
+    try:
+        return frozenset(os.listdir(folder))  # noqa: PTH208 - ten thousand names, no paths needed
+    except OSError:
+        return frozenset()
 
 
 def _needs_history(queue: Answer, job_id: str, record: ExitRecord | None) -> bool:

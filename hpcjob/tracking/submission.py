@@ -50,16 +50,19 @@ class Prepared:
         return shlex.join(self.scheduler.command_line(self.submission))
 
 
-def prepare(plan: Plan, render: Callable[[str], str], submit_dir: Path | None = None) -> Prepared:
+def prepare(
+    plan: Plan, render: Callable[[str], str], submit_dir: Path | None = None, *, first_of_chain: bool = False
+) -> Prepared:
     """Render the script of ``plan`` and say where it would go.
 
     Args:
         render: from the job directory's path to the script's text.
         submit_dir: absolute folder to submit from; default: the current one.
+        first_of_chain: whether jobs will be submitted that come after this one.
     """
     submit_dir = submit_dir or Path.cwd()
     path = jobdir.new_path(plan, submit_dir)
-    submission = Submission(path / "script.sh", path, submit_dir, tag_of(path), plan)
+    submission = Submission(path / "script.sh", path, submit_dir, tag_of(path), plan, first_of_chain)
     return Prepared(render(str(path)), submission, get_scheduler(plan.profile))
 
 
@@ -112,7 +115,7 @@ def submit(
         profile=plan.profile.name,
         scheduler=plan.profile.scheduler.type,
         server=submitted.server,
-        id=submitted.id,
+        id=submitted.id.replace("[]", "") if plan.array else submitted.id,
         submitted=now(),
         name=plan.name,
         directory=str(submission.jobdir),
@@ -121,6 +124,8 @@ def submit(
         walltime_s=plan.walltime_s,
         command=prepared.command,
         history=plan.profile.scheduler.history,
+        array=plan.array.spec if plan.array else None,
+        after=tuple(f"after{one.condition}:{one.id}" for one in plan.after),
     )
     try:
         append(record)

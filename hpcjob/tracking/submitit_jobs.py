@@ -115,6 +115,7 @@ class TrackedJob(core.Job[int]):
         tasks: ranks.
         watcher: who asks about it; default: the one that all jobs of the class share.
         cluster: which of several Slurm clusters, if not the default.
+        ref: instead of folder, id and cluster.
 
     Attributes:
         ref: the job as its scheduler is asked about it.
@@ -129,15 +130,21 @@ class TrackedJob(core.Job[int]):
         tasks: Sequence[int] = (0,),
         watcher: Watcher | None = None,
         cluster: str | None = None,
+        ref: JobRef | None = None,
     ) -> None:
         # Before the base class, which registers the job and makes one of this class for each of several tasks.
-        self.ref = JobRef(job_id, Path(folder).expanduser().absolute(), cluster)
+        self.ref = ref or JobRef(job_id, Path(folder).expanduser().absolute(), cluster)
         if watcher is not None:
             self.watcher = watcher
         super().__init__(folder, job_id, tasks)
         self._paths = _Paths(folder, job_id=job_id, task_id=self.task_id)
         for job in self._sub_jobs:
             job.watcher = self.watcher
+
+    @classmethod
+    def of(cls, ref: JobRef, watcher: Watcher) -> TrackedJob:
+        """Return the job, the array or the element that ``ref`` means, asked about by ``watcher``."""
+        return cls(ref.jobdir, ref.id, watcher=watcher, cluster=ref.cluster, ref=ref)
 
     def _register_in_watcher(self) -> None:
         self.watcher.register(self.ref)

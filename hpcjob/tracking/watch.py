@@ -49,8 +49,7 @@ def track(records: Sequence[Record]) -> list[TrackedJob]:
 
     first = records[0]
     watcher = Watcher(scheduler_of(cast("SchedulerName", first.scheduler)), history=first.history)
-    cluster = first.server if first.scheduler in ("slurm", "local") else None
-    return [TrackedJob(record.jobdir, record.id, watcher=watcher, cluster=cluster or None) for record in records]
+    return [TrackedJob.of(record.ref, watcher) for record in records]
 
 
 def job_ended(record: Record) -> bool:

@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 d1963a55cb51
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 e3fcfab8e5f2
 # submit: qsub FILE
 
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 bea76d7c22a5
+# template local.sh.j2 over base.sh.j2 and parts, sha256 98f30ed15db8
 # submit: bash FILE
 
 set -euo pipefail

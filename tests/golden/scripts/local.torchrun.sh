@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 a85e4fc89a49
+# template local.sh.j2 over base.sh.j2 and parts, sha256 d6e55ba422bd
 # submit: bash FILE
 
 set -euo pipefail

@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # Miyabi-G, JCAHPC: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 b4a942df2071
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 19d0c9ddf27a
 # submit: qsub FILE
 
 set -euo pipefail

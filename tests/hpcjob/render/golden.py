@@ -21,8 +21,19 @@ def cases() -> dict[str, Plan]:
     made = {f"{name}.{launcher}": plan(name, launcher=launcher) for name, launcher in pairs()}
     made["lab.steps"] = plan("lab", name="準備と学習", extra=["--comment=x"], exclude=["node[1-3]"], **STEPS)
     made["abci3.steps"] = plan("abci3", launcher="pdsh", extra=["-v RTYPE=rt_HF", "-m ae"], reservation="R123", **STEPS)
+    for name in ("lab", "abci3", "abci2", "local"):
+        made[f"{name}.array"] = plan(name, **ARRAY)
     return made
 
+
+ARRAY: dict[str, Any] = {
+    "nodes": 1,
+    "kind": "cpu",
+    "command": ["python", "evaluate.py", "--task={array.value}", "--seed", "{array.index}"],
+    "env": {"TASK": "it's {array.value}"},
+    "array": ["lambada", "日本語 QA", "it's"],
+    "array_limit": 2,
+}
 
 STEPS: dict[str, Any] = {
     "source": ["my env.sh"],

@@ -181,7 +181,7 @@ def test_hooks_without_a_state_are_told() -> None:
 def test_commands(submission: Submission) -> None:
     """Jobs are named, all in one call; the environment is not handed over; Miyabi's form comes second."""
     assert PBS.command_line(submission) == ("qsub", str(submission.script))
-    assert PBS.queue_command(["1.s", "2[].s"], None) == ["qstat", "-f", "1.s", "2[].s"]
+    assert PBS.queue_command(["1.s", "2[].s"], None) == ["qstat", "-t", "-f", "1.s", "2[].s"]
     assert PBS.history_forms(["1.s"], None) == [
         ["qstat", "-x", "-f", "1.s"],
         ["qstat", "-f", "-H", "--hday", "7", "1.s"],

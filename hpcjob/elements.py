@@ -1,0 +1,51 @@
+"""``{array.index}`` and ``{array.value}`` in the words of a job: what they stand for is known when an element runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from hpcjob.arrays import Array
+from hpcjob.errors import InputError
+from hpcjob.quoting import ScriptText, sh
+
+_NAME = re.compile(r"\{array\.(\w*)\}")
+_VARIABLES: Mapping[str, str] = {"index": "array_index", "value": "array_value"}
+_PLAIN = re.compile(r"[\w.+/=~-][\w.+/=~: -]*", re.ASCII)
+
+
+def element_word(text: str, array: Array | None, key: str) -> str | ScriptText:
+    """Return ``text`` as it is, or, if it names the element's index or value, as shell text that puts them in.
+
+    Raises:
+        InputError: there is no such name, or the job is no array.
+    """
+    parts = _NAME.split(text)
+    if len(parts) == 1:
+        return text
+    for name in parts[1::2]:
+        if name not in _VARIABLES:
+            raise InputError(f"{key}: there is no {{array.{name}}}", hint="write {array.index} or {array.value}")
+        if array is None:
+            raise InputError(f"{key}: {{array.{name}}}, and the job has no `array`", hint="add array: 0-9")
+    words = [f'"${_VARIABLES[part]}"' if number % 2 else part and sh(part, key) for number, part in enumerate(parts)]
+    return ScriptText("".join(words))
+
+
+def in_yaml(value: Any, array: Array | None, key: str) -> str | None:
+    """Return the text of a YAML value that is all placeholder, to be read as what it turns into; None of any other.
+
+    Raises:
+        InputError: a value of the array would not be read as one plain value there.
+    """
+    if not isinstance(value, str) or _NAME.search(value) is None:
+        return None
+    whole = _NAME.fullmatch(value)
+    for text in array.values or () if array is not None and "{array.value}" in value else ():
+        if not _PLAIN.fullmatch(text) or ": " in text or text.endswith(":"):
+            raise InputError(
+                f"{key}: the value {text!r} of the array is no plain YAML value",
+                hint="use the values in `command` or `env`, where any text may stand",
+            )
+    return value if whole else None
