@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from neoxlite.checkpoint.architecture import compare_architecture
 from neoxlite.checkpoint.folder import MANIFEST, Manifest, find
 from neoxlite.checkpoint.load import load_weights, verify
+from neoxlite.checkpoint.tokenizer_files import saved_tokenizer
 from neoxlite.config import load_config
 from neoxlite.errors import CheckpointError
 from neoxlite.model.gpt import GPTModel
@@ -56,12 +57,7 @@ def saved_config(folder: Path, manifest: Manifest) -> NeoxConfig:
     path = folder / "config.yml"
     world_size = int(manifest.training["world_size"])
     cfg = load_config(path, world_size=world_size)
-    overrides: dict[str, Any] = {}
-    for key in ("vocab_file", "merge_file"):
-        name = getattr(cfg, key)
-        own = folder / "tokenizer" / Path(name).name if name else None
-        if own is not None and own.is_file():
-            overrides[key] = str(own)
+    overrides = saved_tokenizer(folder, cfg)
     return load_config(path, overrides=overrides, world_size=world_size) if overrides else cfg
 
 

@@ -8,14 +8,19 @@ from neoxlite import __version__
 from neoxlite.common.cli import LazyGroup, run
 
 _COMMANDS = {
+    "prepare-data": ("neoxlite.data.commands.prepare:command", "Make the dataset of a known corpus (enwik8, stdlib)."),
+    "tokenize": ("neoxlite.data.commands.tokenize:command", "Write .bin/.idx token files from text."),
     "data": ("neoxlite.cli.data:data", "Prepare, tokenize, inspect, verify, merge, split and repair datasets."),
     "train": ("neoxlite.cli.train:train", "Train from GPT-NeoX YAML files."),
+    "launch": ("neoxlite.cli.launch:launch", "Start all ranks here or on the hosts of a hostfile, as deepy.py does."),
     "evaluate": ("neoxlite.cli.evaluate:evaluate", "Loss of a checkpoint on held-out data."),
     "generate": ("neoxlite.cli.generate:generate", "Continue a text with a checkpoint."),
+    "convert": ("neoxlite.cli.convert:convert", "Checkpoints to and from Hugging Face and GPT-NeoX; inspect them."),
     "config": ("neoxlite.cli.config:config", "Show and compare configurations; explain keys; JSON Schema for editors."),
 }
 
 _EXTRAS = dict.fromkeys(("torch", "deepspeed", "tensorboard", "tokenizers", "safetensors", "psutil"), "hpcjob[train]")
+_EXTRAS["transformers"] = "hpcjob[hf]"
 
 
 @click.group(cls=LazyGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})

@@ -5,19 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neoxlite.errors import CheckpointError
+from neoxlite.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from neoxlite.config import NeoxConfig
 
 
-def optional_config(config: tuple[str, ...], conf_dir: str | None) -> NeoxConfig | None:
-    """Return the configuration of the files, None if no file is given."""
-    if not config:
-        return None
-    from neoxlite.config import load_config
+def optional_config(
+    config: tuple[str, ...], conf_dir: str | None, assignments: tuple[str, ...] = ()
+) -> NeoxConfig | None:
+    """Return the configuration of the files, None if no file is given.
 
-    return load_config(config, conf_dir)
+    Raises:
+        ConfigError: a mistake in the files, or assignments without a file.
+    """
+    if not config:
+        if assignments:
+            raise ConfigError("--set overrides a key of CONFIG, and no CONFIG is given", hint="give the .yml files")
+        return None
+    from neoxlite.config import load_config, parse_assignments
+
+    return load_config(config, conf_dir, parse_assignments(assignments))
 
 
 def load_folder(load: str | None, cfg: NeoxConfig | None, iteration: int | None) -> Path:

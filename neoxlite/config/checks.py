@@ -7,6 +7,7 @@ parameters are checked here too, where upstream fails later, inside the model.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from neoxlite.config.reader import Entry
 from neoxlite.config.values import as_number, shown
 from neoxlite.errors import ConfigError
 
-_REQUIRED = ("num_layers", "hidden_size", "num_attention_heads", "seq_length", "max_position_embeddings", "train_iters")
+_REQUIRED = ("num_layers", "hidden_size", "num_attention_heads", "seq_length", "max_position_embeddings")
 _PARTS = ("train", "valid", "test")
 
 
@@ -46,6 +47,7 @@ def check_model(values: Mapping[str, Any], where: Where) -> None:
     for key in _REQUIRED:
         if values[key] is None:
             raise ConfigError(f"{key} is not given", hint=f"add {key} to one of the files, or --set {key}=...")
+    _check_length(values, where)
     hidden, heads = values["hidden_size"], values["num_attention_heads"]
     if hidden % heads:
         raise where.error(
@@ -65,11 +67,29 @@ def check_model(values: Mapping[str, Any], where: Where) -> None:
     _check_kv_heads(values, where)
 
 
-def _near_divisors(number: int, wanted: int) -> str:
-    """Return the divisors on both sides of ``wanted``; the upper one is looked for up to 100 times as far."""
+def _check_length(values: Mapping[str, Any], where: Where) -> None:
+    """Check that the length of training is given once."""
+    iterations, epochs = values["train_iters"], values["train_epochs"]
+    if iterations is None and epochs is None:
+        raise ConfigError(
+            "train_iters is not given",
+            hint="add train_iters to one of the files, or --set train_iters=...; or train_epochs",
+        )
+    if iterations is not None and epochs is not None:
+        raise where.error(
+            f"train_epochs {epochs} and train_iters {iterations} are both given",
+            "train_epochs",
+            hint="give one of them",
+        )
+
+
+def _near_divisors(number: int, wanted: int, times: int = 1) -> str:
+    """Return the divisors on both sides of ``wanted``, each ``times`` as much; the upper one is looked for up to 100
+    times as far.
+    """
     below = next(divisor for divisor in range(min(number, wanted), 0, -1) if number % divisor == 0)
     above = next((divisor for divisor in range(wanted, min(number, 100 * wanted)) if number % divisor == 0), number)
-    return str(below) if below == above else f"{below} or {above}"
+    return " or ".join(str(times * divisor) for divisor in dict.fromkeys((below, above)))
 
 
 def _check_rotary(values: Mapping[str, Any], where: Where) -> None:
@@ -83,8 +103,16 @@ def _check_rotary(values: Mapping[str, Any], where: Where) -> None:
             "rotation needs an even number, at least 2",
             "rotary_pct",
             "num_attention_heads",
-            hint="change rotary_pct, hidden_size or num_attention_heads",
+            hint=f"nearest: rotary_pct {_near_shares(rotated, head_dim)}",
         )
+
+
+def _near_shares(rotated: int, head_dim: int) -> str:
+    """Return the shares of a head nearest to ``rotated`` channels that are even and at least 2."""
+    below, above = rotated // 2 * 2, rotated // 2 * 2 + 2
+    # Rounded up, so that the product with the head is cut to these channels and not to one less.
+    shares = [math.ceil(channels / head_dim * 10_000) for channels in (below, above) if 2 <= channels <= head_dim]
+    return " or ".join(f"{share / 10_000:g}" for share in shares) or f"none: a head of {head_dim} channels has no pair"
 
 
 def _check_kv_heads(values: Mapping[str, Any], where: Where) -> None:
@@ -104,7 +132,8 @@ def _check_kv_heads(values: Mapping[str, Any], where: Where) -> None:
             f"num_kv_heads {kv} must divide num_attention_heads {heads}"
             + (f" and be a multiple of model_parallel_size {tensor}" if tensor > 1 else ""),
             "num_kv_heads",
-            hint=f"nearest: num_kv_heads {_near_divisors(heads, kv)}",
+            # What divides the heads of one rank, times the ranks, divides all of them.
+            hint=f"nearest: num_kv_heads {_near_divisors(heads // tensor, max(1, kv // tensor), times=tensor)}",
         )
 
 

@@ -25,6 +25,8 @@ class Support(Enum):
     """Read and acted upon, for the values of ``Key.accepts`` where that is given."""
     GENERATE = "generate"
     """A setting of text generation: checked and carried, without a part in training."""
+    LAUNCH = "launch"
+    """A setting of ``neoxlite launch``: hosts and processes. Training takes its ranks from whatever started it."""
     IGNORED = "ignored"
     """Accepted: the maths are the same without it. A warning names it when it is not at its default."""
     REFUSED = "refused"

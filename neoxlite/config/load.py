@@ -13,7 +13,7 @@ from neoxlite.config.architecture import Architecture, expand_attention
 from neoxlite.config.batch import Batch, Layout, layout, resolve_batch
 from neoxlite.config.blocks import BLOCKS, typed_block
 from neoxlite.config.checks import Where, check_model, check_optimizer, check_training
-from neoxlite.config.keys import Key, block_table, key_table, near_names
+from neoxlite.config.keys import Key, Support, block_table, key_table, near_names
 from neoxlite.config.neox import NeoxConfig
 from neoxlite.config.old_keys import modernise
 from neoxlite.config.overrides import apply_overrides, default_block
@@ -66,11 +66,13 @@ def load_config(
 
 
 def _value(key: Key, entry: Entry | None) -> Any:
-    """Return the typed value, or the default where none or null is given.
+    """Return the typed value, or the default where none or null is given, and of what is computed from other keys.
 
     Null is a value of its own for gradient_accumulation_steps: "derive it", where the default is 1.
     """
     value = key.default if entry is None else typed(key, entry.value, entry.where)
+    if key.support is Support.DERIVED:
+        return key.default
     return key.default if value is None and key.name != "gradient_accumulation_steps" else value
 
 
@@ -215,6 +217,7 @@ class _Resolver:
     def _small_derivations(self) -> None:
         values = self.values
         values.update(
+            train_iters=values["train_iters"] or 0,
             clip_grad=values["gradient_clipping"],
             dynamic_loss_scale=values["loss_scale"] is None,
             text_gen_type=values["text_gen_type"] or "unconditional",

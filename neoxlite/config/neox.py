@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass
 from typing import Any, Literal
@@ -96,6 +97,8 @@ class NeoxConfig:
     weight_decay: float
     gradient_clipping: float
     train_iters: int
+    """0 where train_epochs is given, until the data say how many it is."""
+    train_epochs: int | None
     lr_decay_style: Literal["constant", "linear", "cosine", "exponential"]
     lr_decay_iters: int | None
     lr_decay_fraction: float | None
@@ -215,6 +218,12 @@ class NeoxConfig:
             raise ValueError("pipe_partition_method: parameters needs the padded vocabulary size")
         weights = self.architecture.layer_parameters(padded_vocab) if padded_vocab is not None else []
         return partition(self.pipe_partition_method, names, weights, num_stages)
+
+    def with_train_iters(self, train_iters: int) -> NeoxConfig:
+        """Return this configuration with the iterations that train_epochs comes to."""
+        resolved = copy.copy(self)
+        object.__setattr__(resolved, "train_iters", train_iters)
+        return resolved
 
     def value(self, key: str) -> Any:
         """Return the resolved value of any key of the table."""

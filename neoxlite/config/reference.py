@@ -58,7 +58,9 @@ def standing(key: Key | OldKey) -> str:
             Fate.DROPPED: "ignored",
             Fate.OFF: "refused unless off",
         }[key.fate]
-    text = {Support.GENERATE: "text generation"}.get(key.support, key.support.value)
+    text = {Support.GENERATE: "text generation", Support.LAUNCH: "`neoxlite launch`"}.get(
+        key.support, key.support.value
+    )
     if key.accepts:
         return f"{text}: {', '.join(key.accepts)}"
     return f"{text}: {key.instead}" if key.instead else text

@@ -31,6 +31,7 @@ def describe(cfg: NeoxConfig, vocab_size: int) -> dict[str, Any]:
         "gradient_accumulation_steps": cfg.gradient_accumulation_steps,
         "tokens_per_iteration": tokens,
         "train_iters": cfg.train_iters,
+        "train_epochs": cfg.train_epochs,
         "precision": cfg.precision,
         "zero_stage": cfg.zero_stage,
         "zero_stage_reason": cfg.zero_stage_reason,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from neoxlite.config.blocks import leaves, unknown_in_blocks
@@ -26,26 +26,41 @@ def _known_leaves(values: Mapping[str, Any]) -> Iterator[tuple[Key, Any]]:
 
 
 def ignored_keys(values: Mapping[str, Any], entries: Mapping[str, Entry]) -> list[str]:
-    """Return at most three warnings, which name the keys that are set and ignored, derived, or unknown in a block."""
+    """Return at most four warnings, which name keys that are set and have no part in training.
+
+    They are ignored, read by ``neoxlite launch`` alone, derived, or unknown in a block.
+    """
     table = key_table()
     given = [(table[name], values[name]) for name in entries]
     ignored = [
-        f"{key.name} ({key.instead})" if key.instead else key.name
+        (key.name, key.instead)
         for key, value in (*given, *_known_leaves(values))
         if key.support is Support.IGNORED and _is_set(key, value)
     ]
-    ignored += [f"{_EXTRA_ARGS}.{name}" for name in values[_EXTRA_ARGS] or {} if _extra_is_ignored(name)]
+    ignored += [
+        (f"{_EXTRA_ARGS}.{name}", table[name].instead) for name in values[_EXTRA_ARGS] or {} if _extra_is_ignored(name)
+    ]
     derived = [
         key.name
         for key, value in given
         if key.support is Support.DERIVED and entries[key.name].value not in (None, value)
     ]
+    launch = [key.name for key, value in given if key.support is Support.LAUNCH and _is_set(key, value)]
     warnings = {
-        "without effect in neoxlite": ignored,
+        "without effect in neoxlite": _by_reason(ignored),
+        "read by neoxlite launch, not by training": launch,
         "computed from other keys, the given value is not used": derived,
         "not known to neoxlite, without effect": unknown_in_blocks(values),
     }
     return [f"{text}: {', '.join(names)}" for text, names in warnings.items() if names]
+
+
+def _by_reason(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the names of (name, reason) with each reason once, behind all that it holds for."""
+    groups: dict[str, list[str]] = {}
+    for name, reason in pairs:
+        groups.setdefault(reason, []).append(name)
+    return [f"{', '.join(names)} ({reason})" if reason else ", ".join(names) for reason, names in groups.items()]
 
 
 def _extra_is_ignored(name: str) -> bool:

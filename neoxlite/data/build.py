@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -62,12 +63,13 @@ class DataSettings(Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """One dataset as one split uses it, for `DataSets.describe`."""
+    """One dataset as one split uses it; ``order`` is a digest of what the order of its samples depends on."""
 
     split: str
     dataset: GPTDataset
     documents: range
     weight: float
+    order: str
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,14 @@ class DataSets:
         """Refuse datasets that another tokenizer made. Raises DataError as `check_dataset` does."""
         for dataset in {source.dataset.dataset.prefix: source.dataset.dataset for source in self.sources}.values():
             check_dataset(dataset, tokenizer, padded_vocab_size)
+
+    def order(self, split: str) -> str:
+        """Return a digest of what the order of a split's samples depends on: sizes, epochs, weights, seed and length.
+
+        It does not depend on where the files are, nor on the tokens in them.
+        """
+        parts = [(source.order, source.weight.hex()) for source in self.sources if source.split == split]
+        return hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()
 
     def describe(self) -> str:
         """Return a table of what each split reads: documents, tokens, epochs, samples."""
@@ -233,7 +243,7 @@ class _Builder:
         except DataError as error:
             raise DataError(f"{dataset.prefix}, {split}: {error.message}", hint=error.hint) from error
         samples = GPTDataset(dataset, index_map, self._cfg.seq_length)
-        self._sources.append(Source(split, samples, documents, weight))
+        self._sources.append(Source(split, samples, documents, weight, request.order(index_map.epochs)))
         return samples
 
 

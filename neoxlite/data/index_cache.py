@@ -65,12 +65,19 @@ class IndexRequest:
 
     def cache_path(self) -> Path:
         """Return the file of these arrays, beside the dataset."""
-        wanted = self.num_samples if self.epochs is None else f"{self.epochs}epochs"
+        wanted = str(self.num_samples) if self.epochs is None else f"{self.epochs}epochs"
+        return Path(f"{self.dataset.prefix}_{self.name}_{self._digest(wanted)}.indexmap")
+
+    def order(self, epochs: int) -> str:
+        """Return a digest of what the order of the samples over ``epochs`` epochs depends on."""
+        return self._digest(f"{epochs}epochs")
+
+    def _digest(self, wanted: str) -> str:
         settings = f"{_LAYOUT} {self.documents.start} {self.documents.stop} {wanted} {self.seq_length} {self.seed} "
         digest = hashlib.blake2b(settings.encode(), digest_size=12)
         # The order depends on the sizes of the split's own sequences alone; a split that keeps them keeps its file.
         digest.update(np.ascontiguousarray(self.dataset.sizes[self.documents.start : self.documents.stop]).data)
-        return Path(f"{self.dataset.prefix}_{self.name}_{digest.hexdigest()}.indexmap")
+        return digest.hexdigest()
 
 
 def build_index(

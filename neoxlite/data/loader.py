@@ -98,7 +98,7 @@ class PrefetchedBatches(Iterator[T], Generic[T]):
 
     Args:
         batches: where they come from; not to be used by anyone else meanwhile, as it is ahead.
-        prepare: applied to each batch in the thread, such as `neoxlite.data.pinned.pinned`.
+        prepare: applied to each batch in the thread: to make it a tensor, say, as `neoxlite.data.pinned.pinned` does.
         depth: batches held ready.
 
     Attributes:

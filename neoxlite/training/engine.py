@@ -10,6 +10,7 @@ The rules, each found by comparison with plain torch (DeepSpeed 0.19.8):
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,9 +28,14 @@ from neoxlite.parallel.distributed import quiet_stdout
 from neoxlite.parallel.slicing import slicing_of
 from neoxlite.parallel.topology import Topology
 from neoxlite.training.evaluation import mean_over_replicas
+from neoxlite.training.phases import BACKWARD, FORWARD, OPTIMIZER, Phases
 from neoxlite.training.rng import seed_micro_batch
 from neoxlite.training.stages import stage_bounds
 from neoxlite.training.stop import StopSignal
+from neoxlite.training.stragglers import ForwardClock
+
+Batch = Tensor | npt.NDArray[np.int64]
+"""Tokens of a micro-batch, int64 [micro, seq_length + 1], on the host."""
 
 _DTYPES = {"fp32": torch.float32, "bfloat16": torch.bfloat16}
 _ACCUMULATION = {"fp32": "fp32", "bf16": "bf16", "bfloat16": "bf16", "float32": "fp32"}
@@ -87,6 +93,10 @@ class Engine:
                 dist_init_required=False,
             )
         self.module: nn.Module = self.deepspeed.module
+        self.phases = Phases()
+        """Measures the phases of a step; without effect unless replaced by one that does."""
+        self.clock = ForwardClock(device)
+        """Measures the forward pass of each step's first micro-batch."""
 
     def _mpu(self) -> Topology | None:
         """Return what tells DeepSpeed of tensor parallelism, if there is any."""
@@ -102,7 +112,7 @@ class Engine:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
 
-    def train_step(self, batches: Iterable[npt.NDArray[np.int64]], iteration: int) -> Step:
+    def train_step(self, batches: Iterable[Batch], iteration: int) -> Step:
         """Accumulate the gradient of the micro-batches (int64 [micro, seq_length + 1] each) and take one step.
 
         Args:
@@ -111,20 +121,21 @@ class Engine:
         losses: list[Tensor] = []
         for batch in batches:
             seed_micro_batch(self._seed, iteration, self._first_sample(len(losses)))
-            loss = self.deepspeed(*self.inputs(batch))
-            self.deepspeed.backward(loss)
+            with self.phases(FORWARD), self.clock if not losses else contextlib.nullcontext():
+                loss = self.deepspeed(*self.inputs(batch))
+            with self.phases(BACKWARD):
+                self.deepspeed.backward(loss)
             losses.append(loss.detach())
-            if len(losses) == self.accumulation and self.zero_stage == 0:
-                norm, skipped = self._clip_gradients()
-            self.deepspeed.step()
+            with self.phases(OPTIMIZER):
+                if len(losses) == self.accumulation and self.zero_stage == 0:
+                    norm, skipped = self._clip_gradients()
+                self.deepspeed.step()
         if self.zero_stage > 0:
             norm = self.deepspeed.get_global_grad_norm()
             skipped = not self.deepspeed.was_step_applied()
         return Step(torch.stack(losses).float().mean(), norm, skipped)
 
-    def mean_loss(
-        self, batches: Iterator[npt.NDArray[np.int64]], count: int, stop: StopSignal | None = None
-    ) -> Tensor | None:
+    def mean_loss(self, batches: Iterator[Batch], count: int, stop: StopSignal | None = None) -> Tensor | None:
         """Return the mean loss (fp32 scalar) over ``count`` micro-batches of every replica, with dropout off.
 
         With a ``stop`` that the ranks agree on in between, return None.
@@ -143,13 +154,26 @@ class Engine:
             self.deepspeed.train()
         return mean_over_replicas(torch.stack(losses).mean(), self.topology)
 
-    def _forward(self, batch: npt.NDArray[np.int64]) -> Tensor:
+    def replay(self, batches: Iterable[Batch], iteration: int) -> None:
+        """Run forward and backward of an iteration again, for those who look on by hooks; keeps nothing, steps nothing.
+
+        Under ZeRO stage 3 forward only, for DeepSpeed reduces gradients where they arise.
+        """
+        for number, batch in enumerate(batches):
+            seed_micro_batch(self._seed, iteration, self._first_sample(number))
+            with torch.set_grad_enabled(self.zero_stage < 3):
+                loss = self._forward(batch)
+            if self.zero_stage < 3:
+                # Not by backward(), which would add to what DeepSpeed accumulates.
+                torch.autograd.grad(loss, list(self.module.parameters()), allow_unused=True)
+
+    def _forward(self, batch: Batch) -> Tensor:
         # Stage 3 gathers parameters in hooks that its engine prepares.
         module = self.deepspeed if self.zero_stage == 3 else self.module
         loss: Tensor = module(*self.inputs(batch))
         return loss
 
-    def inputs(self, batch: npt.NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor | None]:
+    def inputs(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return tokens, labels and loss mask of a micro-batch, on the device."""
         return model_inputs(batch, self.device, self._eod)
 
@@ -185,13 +209,9 @@ def gradient_norm(parameters: Sequence[nn.Parameter], topology: Topology) -> Ten
     return (sliced + whole).sqrt()
 
 
-def model_inputs(
-    batch: npt.NDArray[np.int64], device: torch.device, eod: int | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
+def model_inputs(batch: Batch, device: torch.device, eod: int | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """Split int64 [micro, length + 1] into tokens and labels; with ``eod`` mask the loss behind that token."""
-    tokens = torch.from_numpy(batch)
-    if device.type == "cuda":
-        tokens = tokens.pin_memory().to(device, non_blocking=True)
+    tokens = torch.as_tensor(batch).to(device, non_blocking=True)  # from page-locked memory without waiting for it
     inputs, labels = tokens[:, :-1], tokens[:, 1:]
     return inputs, labels, None if eod is None else inputs != eod
 

@@ -1,21 +1,22 @@
-"""Where the numbers of a run go: the log, metrics.jsonl, TensorBoard. Rank 0 only."""
+"""Where the numbers of a run go: the log, metrics.jsonl, TensorBoard, Weights & Biases. Rank 0 only."""
 
 from __future__ import annotations
 
-import datetime
-import json
 import math
 import resource
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
 from neoxlite.training import log_lines
+from neoxlite.training.boards import Board
+from neoxlite.training.metrics_file import MetricsFile
 from neoxlite.training.progress import ProgressLine
+
+ATTENTION = "attention counted in full, as by GPT-NeoX, not halved for the causal mask"
+"""What FLOPs, and with them TFLOP/s, MFU and HFU, are counted by."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,17 @@ class Interval:
     """Rate after each iteration, which is what GPT-NeoX logs."""
     grad_norms: Sequence[float]
     skipped: Sequence[bool]
+    data_wait_s: float = 0.0
+    """Time that this rank waited for batches, of ``seconds``."""
+    phases_s: Mapping[str, float] = field(default_factory=dict)
+    """Time of each phase on this rank, where wall_clock_breakdown asks for it."""
+    own_s: Sequence[float] = ()
+    """Of each rank, what it did alone (`neoxlite.training.stragglers`); empty where no two ranks do the same."""
+
+    @property
+    def iteration_s(self) -> float:
+        """Seconds an iteration."""
+        return self.seconds / len(self.losses)
 
 
 @dataclass(frozen=True)
@@ -46,98 +58,158 @@ class Costs:
     peak_tflops: float | None
 
 
+@dataclass(frozen=True)
+class Rates:
+    """Speeds of an interval."""
+
+    iteration_s: float
+    samples_per_s: float
+    tokens_per_s: float
+    hardware_flops: float
+    """Floating-point operations a second and device, recomputation included."""
+    model_flops: float
+    """The same without recomputation."""
+    mfu: float | None
+    """Share of the device's peak, 0 to 1, by model FLOPs; None without a known peak."""
+    hfu: float | None
+
+    @classmethod
+    def of(cls, costs: Costs, iteration_s: float) -> Rates:
+        """Return the speeds at ``iteration_s`` seconds an iteration."""
+        hardware, model = (flops / (iteration_s * costs.world_size) for flops in (costs.flops, costs.model_flops))
+        peak = costs.peak_tflops * 1e12 if costs.peak_tflops else None
+        return cls(
+            iteration_s,
+            costs.samples / iteration_s,
+            costs.tokens / iteration_s,
+            hardware,
+            model,
+            model / peak if peak else None,
+            hardware / peak if peak else None,
+        )
+
+
 class Recorder:
-    """Writes each interval and each validation to all places at once."""
+    """Writes each interval, each validation and each event to all places at once."""
 
     def __init__(
         self,
         *,
         train_iters: int,
         costs: Costs,
-        metrics_file: Path | None,
-        tensorboard_dir: str | None,
+        metrics: MetricsFile | None,
+        boards: Sequence[Board],
         progress: ProgressLine,
     ):
         self._train_iters = train_iters
         self._costs = costs
+        self._metrics = metrics
+        self._boards = boards
         self._progress = progress
         self._memory_shown = False
-        self._file: IO[str] | None = None
-        if metrics_file is not None:
-            metrics_file.parent.mkdir(parents=True, exist_ok=True)
-            self._file = metrics_file.open("a", encoding="utf-8")
-        self._board: Any = _summary_writer(tensorboard_dir) if tensorboard_dir else None
 
     def close(self) -> None:
         """Close the files."""
         self._progress.clear()
-        if self._file is not None:
-            self._file.close()
-        if self._board is not None:
-            self._board.close()
+        for board in self._boards:
+            board.close()
+        if self._metrics is not None:
+            self._metrics.close()
 
     def print(self, text: str) -> None:
         """Print a line of the log."""
         self._progress.clear()
         print(text, flush=True)
 
+    def event(self, name: str, iteration: int, **fields: Any) -> None:
+        """Record something that is no interval in metrics.jsonl."""
+        if self._metrics is not None:
+            self._metrics.write({"event": name, "iteration": iteration, **fields})
+
+    def start(self, iteration: int, checkpoint: str | None) -> None:
+        """Record the begin of a run, or that it goes on from ``checkpoint``: entries of later iterations come again."""
+        costs = self._costs
+        self.event(
+            "start",
+            iteration,
+            resumed=iteration > 0,
+            checkpoint=checkpoint,
+            world_size=costs.world_size,
+            peak_tflops=costs.peak_tflops,
+            flops=ATTENTION,
+        )
+        if costs.peak_tflops:
+            self.print(
+                f"MFU counts the model's FLOPs, HFU recomputed ones too, of a peak of {costs.peak_tflops:g} TFLOP/s a GPU; "
+                + ATTENTION
+            )
+
     def interval(self, measured: Interval, device: torch.device) -> None:
         """Record a log interval."""
-        count = len(measured.losses)
-        iteration_s = measured.seconds / count
-        costs = self._costs
-        flops_per_device = costs.flops / (iteration_s * costs.world_size)
-        applied = [loss for loss, skip in zip(measured.losses, measured.skipped, strict=True) if not skip]
-        lost = [loss for loss, skip in zip(measured.losses, measured.skipped, strict=True) if skip]
-        lm_loss = log_lines.mean_fp32(applied)
-        utilisation = {}
-        if costs.peak_tflops:
-            hfu = flops_per_device / 1e12 / costs.peak_tflops
-            utilisation = {"mfu": hfu * costs.model_flops / costs.flops, "hfu": hfu}
+        rates = Rates.of(self._costs, measured.iteration_s)
+        pairs = list(zip(measured.losses, measured.skipped, strict=True))
+        lost = [loss for loss, skip in pairs if skip]
+        lm_loss = log_lines.mean_fp32(loss for loss, skip in pairs if not skip)
+        nan = sum(not math.isfinite(loss) for loss in lost)
         self.print(
             log_lines.iteration_line(
                 iteration=measured.iteration,
                 train_iters=self._train_iters,
-                samples_per_s=costs.samples / iteration_s,
-                iteration_time_ms=iteration_s * 1000,
+                samples_per_s=rates.samples_per_s,
+                iteration_time_ms=rates.iteration_s * 1000,
                 lr=measured.lrs[-1],
-                flops_per_device=flops_per_device,
+                flops_per_device=rates.hardware_flops,
                 lm_loss=lm_loss,
                 skipped=len(lost),
-                nan=sum(not math.isfinite(loss) for loss in lost),
-                **utilisation,
+                nan=nan,
+                mfu=rates.mfu,
+                hfu=rates.hfu,
             )
         )
         self._report_not_finite(measured)
+        memory = memory_megabytes(device)
         if not self._memory_shown:
             self._memory_shown = True
-            self.print(log_lines.memory_line(measured.iteration, memory_megabytes(device)))
-        self._write(
-            {
-                "iteration": measured.iteration,
-                "train_iters": self._train_iters,
-                "loss": lm_loss,
-                "lr": measured.lrs[-1],
-                "grad_norm": measured.grad_norms[-1],
-                "samples_per_s": costs.samples / iteration_s,
-                "tokens_per_s": costs.tokens / iteration_s,
-                "iteration_time_ms": iteration_s * 1000,
-                "tflops": flops_per_device / 1e12,
-                "loss_scale": None,
-                "skipped": len(lost),
-            }
-        )
-        self._to_board(measured, iteration_s, flops_per_device, utilisation)
+            self.print(log_lines.memory_line(measured.iteration, memory))
+        phases_ms = _phases_ms(measured)
+        if phases_ms:
+            self.print(log_lines.time_line(phases_ms))
+        if self._metrics is not None:
+            entry = self._entry(measured, rates, lm_loss, len(lost), nan)
+            self._metrics.write({**entry, "memory_mb": memory, "phases_ms": phases_ms or None})
+        self._to_boards(measured, rates, phases_ms)
 
     def validation(self, prefix: str, iteration: int, loss: float, *, name: str = "validation") -> None:
         """Record the loss of a validation (or test) run; ``prefix`` says when in GPT-NeoX's words."""
         self.print(log_lines.validation_block(prefix, loss))
         perplexity = log_lines.perplexity(loss)
-        self._write({"event": name, "iteration": iteration, "loss": loss, "perplexity": perplexity, "at": prefix})
-        if self._board is not None:
-            self._board.add_scalar(f"{name}/lm_loss", loss, iteration)
-            self._board.add_scalar(f"{name}/lm_loss_ppl", perplexity, iteration)
-            self._board.flush()
+        self.event(name, iteration, loss=loss, perplexity=perplexity, at=prefix)
+        for board in self._boards:
+            board.log({iteration: {f"{name}/lm_loss": loss, f"{name}/lm_loss_ppl": perplexity}})
+
+    def _entry(
+        self, measured: Interval, rates: Rates, lm_loss: float | None, skipped: int, nan: int
+    ) -> dict[str, Any]:
+        """Return an entry of metrics.jsonl; units and meaning of its fields stand in docs/training.md."""
+        return {
+            "iteration": measured.iteration,
+            "train_iters": self._train_iters,
+            "loss": lm_loss,
+            "lr": measured.lrs[-1],
+            "grad_norm": measured.grad_norms[-1],
+            "samples_per_s": rates.samples_per_s,
+            "tokens_per_s": rates.tokens_per_s,
+            "iteration_time_ms": rates.iteration_s * 1000,
+            "data_wait_ms": measured.data_wait_s / len(measured.losses) * 1000,
+            "tflops": rates.hardware_flops / 1e12,
+            "model_tflops": rates.model_flops / 1e12,
+            "mfu": rates.mfu,
+            "hfu": rates.hfu,
+            "loss_scale": None,
+            "skipped": skipped,
+            "nan": nan,
+            "own_ms": _spread_ms(measured.own_s),
+        }
 
     def _report_not_finite(self, measured: Interval) -> None:
         first = measured.iteration - len(measured.losses) + 1
@@ -150,39 +222,48 @@ class Recorder:
             more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
             self.print(f"WARNING: not finite at iteration {', '.join(bad[:5])}{more}")
 
-    def _write(self, entry: dict[str, Any]) -> None:
-        if self._file is None:
+    def _to_boards(self, measured: Interval, rates: Rates, phases_ms: Mapping[str, float]) -> None:
+        if not self._boards:
             return
-        entry["time"] = datetime.datetime.now().astimezone().isoformat()
-        # JSON has no word for NaN and infinity.
-        clean = {key: _json_number(value) for key, value in entry.items()}
-        self._file.write(json.dumps(clean, ensure_ascii=False, allow_nan=False) + "\n")
-        self._file.flush()
-
-    def _to_board(
-        self, measured: Interval, iteration_s: float, flops_per_device: float, utilisation: dict[str, float]
-    ) -> None:
-        if self._board is None:
-            return
-        add = self._board.add_scalar
         first = measured.iteration - len(measured.losses) + 1
-        for offset, loss in enumerate(measured.losses):
-            add("train/learning_rate", measured.lrs[offset], first + offset)
-            add("train/lm_loss", loss, first + offset)
-            add("train/grad_norm", measured.grad_norms[offset], first + offset)
-        runtime = {
-            "samples_per_sec": self._costs.samples / iteration_s,
-            "iteration_time": iteration_s,
-            "steps_per_sec": 1 / iteration_s,
-            "tokens_per_sec": self._costs.tokens / iteration_s,
-            "flops_per_sec_per_gpu": flops_per_device,
+        scalars = {
+            first + offset: {
+                "train/learning_rate": measured.lrs[offset],
+                "train/lm_loss": loss,
+                "train/grad_norm": measured.grad_norms[offset],
+            }
+            for offset, loss in enumerate(measured.losses)
         }
-        if utilisation:
-            runtime["model_flops_utilization"] = utilisation["mfu"]
-            runtime["hardware_flops_utilization"] = utilisation["hfu"]
-        for key, value in runtime.items():
-            add(f"runtime/{key}", value, measured.iteration)
-        self._board.flush()
+        last = scalars[measured.iteration]
+        last |= {
+            "runtime/samples_per_sec": rates.samples_per_s,
+            "runtime/iteration_time": rates.iteration_s,
+            "runtime/steps_per_sec": 1 / rates.iteration_s,
+            "runtime/tokens_per_sec": rates.tokens_per_s,
+            "runtime/flops_per_sec_per_gpu": rates.hardware_flops,
+        }
+        if rates.mfu is not None and rates.hfu is not None:
+            last["runtime/model_flops_utilization"] = rates.mfu
+            last["runtime/hardware_flops_utilization"] = rates.hfu
+        last |= {f"timers/{name}": value / 1000 for name, value in phases_ms.items()}
+        for board in self._boards:
+            board.log(scalars)
+
+
+def _phases_ms(measured: Interval) -> dict[str, float]:
+    """Return the time of each phase in milliseconds an iteration, the wait for data among them."""
+    if not measured.phases_s:
+        return {}
+    seconds = {**measured.phases_s, "batch generator": measured.data_wait_s}
+    return {name: value / len(measured.losses) * 1000 for name, value in seconds.items()}
+
+
+def _spread_ms(own_s: Sequence[float]) -> dict[str, float] | None:
+    if not own_s:
+        return None
+    ordered = sorted(own_s)
+    spread = {"min": ordered[0], "median": ordered[len(ordered) // 2], "max": ordered[-1]}
+    return {**{name: value * 1000 for name, value in spread.items()}, "slowest_rank": list(own_s).index(ordered[-1])}
 
 
 def memory_megabytes(device: torch.device) -> dict[str, float]:
@@ -196,16 +277,3 @@ def memory_megabytes(device: torch.device) -> dict[str, float]:
         "reserved": torch.cuda.memory_reserved() / megabyte,
         "max reserved": torch.cuda.max_memory_reserved() / megabyte,
     }
-
-
-def _json_number(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _summary_writer(folder: str) -> Any:
-    with warnings.catch_warnings():
-        # tensorboard's protobuf and distutils notices are not the user's to act on.
-        warnings.simplefilter("ignore")
-        from torch.utils.tensorboard import SummaryWriter
-
-        return SummaryWriter(log_dir=folder)

@@ -10,19 +10,29 @@ Two rules more than there (DeepSpeed 0.19.8):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from neoxlite.model.pipeline import PipelineStage
 from neoxlite.parallel.topology import Topology
-from neoxlite.training.engine import Engine, Step
+from neoxlite.training.engine import Batch, Engine, Step
+from neoxlite.training.phases import BACKWARD, COMMUNICATION, FORWARD, OPTIMIZER
 from neoxlite.training.rng import seed_micro_batch
 from neoxlite.training.stop import StopSignal
 
+# What each instruction of the schedule counts for; a wait for a neighbour stage is communication.
+_PHASES = {
+    "ForwardPass": FORWARD,
+    "BackwardPass": BACKWARD,
+    "OptimizerStep": OPTIMIZER,
+    **dict.fromkeys(
+        ("SendActivation", "RecvActivation", "SendGrad", "RecvGrad", "ReduceGrads", "ReduceTiedGrads"), COMMUNICATION
+    ),
+}
 # Filling and draining the pipeline costs the time of as many micro-batches as it has stages.
 _MICRO_BATCHES_BETWEEN_STOPS = 8
 
@@ -32,7 +42,28 @@ class PipelineEngine(Engine):
 
     module: PipelineStage
 
-    def train_step(self, batches: Iterable[npt.NDArray[np.int64]], iteration: int) -> Step:
+    def __init__(self, cfg: Any, model: PipelineStage, topology: Topology, device: torch.device, eod: int | None):
+        super().__init__(cfg, model, topology, device, eod)
+        self._unclocked = False
+        self.deepspeed._INSTRUCTION_MAP = {
+            kind: self._observed(kind.__name__, run) for kind, run in self.deepspeed._INSTRUCTION_MAP.items()
+        }
+
+    def _observed(self, name: str, run: Callable[..., None]) -> Callable[..., None]:
+        """Return an instruction of the schedule that phases and clock know of."""
+        phase = _PHASES.get(name)
+        if phase is None:
+            return run
+
+        def observed(engine: Any, **keywords: Any) -> None:
+            clocked = self._unclocked and phase == FORWARD
+            self._unclocked &= not clocked
+            with self.phases(phase), self.clock if clocked else contextlib.nullcontext():
+                run(engine, **keywords)
+
+        return observed
+
+    def train_step(self, batches: Iterable[Batch], iteration: int) -> Step:
         """Run the micro-batches through the pipeline and take one step; only the end stages read ``batches``."""
         passes = 0
 
@@ -42,15 +73,14 @@ class PipelineEngine(Engine):
             passes += 1
 
         self.module.before_micro_batch = seed
+        self._unclocked = True
         self.deepspeed.train_batch(self._pairs(batches))
         self.module.before_micro_batch = None
         return Step(
             self.deepspeed.dp_group_loss, self.deepspeed.get_global_grad_norm(), not self.deepspeed.was_step_applied()
         )
 
-    def mean_loss(
-        self, batches: Iterator[npt.NDArray[np.int64]], count: int, stop: StopSignal | None = None
-    ) -> Tensor | None:
+    def mean_loss(self, batches: Iterator[Batch], count: int, stop: StopSignal | None = None) -> Tensor | None:
         """Return the mean loss as `Engine.mean_loss` does, looking at ``stop`` each time the pipeline has drained.
 
         The losses of all parts are reduced at the end, as DeepSpeed reduces those of one `eval_batch`.
@@ -71,7 +101,13 @@ class PipelineEngine(Engine):
         loss: Tensor = self.deepspeed._bcast_pipe_scalar(mean)
         return loss
 
-    def _pairs(self, batches: Iterable[npt.NDArray[np.int64]]) -> Iterator[tuple[Tensor, Any]]:
+    def replay(self, batches: Iterable[Batch], iteration: int) -> None:
+        """Run the forward passes of an iteration again, with dropout off; DeepSpeed has no backward without a step."""
+        pairs = self._pairs(batches)
+        self.deepspeed.eval_batch(pairs, num_micro_batches=self.accumulation, reduce_output=None, bcast_loss=False)
+        self.module.train()
+
+    def _pairs(self, batches: Iterable[Batch]) -> Iterator[tuple[Tensor, Any]]:
         """Yield (what the first stage reads, what the last stage reads)."""
         for batch in batches:
             tokens, labels, mask = self.inputs(batch)

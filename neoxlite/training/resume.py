@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,16 +17,15 @@ from neoxlite.checkpoint.folder import Manifest
 from neoxlite.checkpoint.load import choose, load_optimizer, load_weights, reset_master_weights, verify
 from neoxlite.checkpoint.optimizer_state import OptimizerState
 from neoxlite.checkpoint.save import Contents
+from neoxlite.checkpoint.tokenizer_files import tokenizer_files
 from neoxlite.errors import CheckpointError
 from neoxlite.model.spec import ModelSpec
 from neoxlite.optim.schedule import Schedule, resumed_schedule
+from neoxlite.training.run_data import DataState
 
 if TYPE_CHECKING:
     from neoxlite.config import NeoxConfig
     from neoxlite.training.engine import Engine
-
-# A tokenizer larger than this is not copied into every checkpoint.
-_TOKENIZER_LIMIT_BYTES = 64 << 20
 
 
 @dataclass
@@ -55,14 +54,21 @@ class Resumed:
 
     position: Position
     schedule: Schedule
+    losses: list[float] = dataclasses.field(default_factory=list)
+    """The last losses before the checkpoint; none for a new run or with ``finetune``."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run begins: the checkpoint's folder, None for a new run, and what to tell the user about it."""
+    """Where a run begins: the checkpoint's folder, None for a new run, and what to tell the user about it.
+
+    ``data`` and ``consumed_samples`` are what that checkpoint says of the data.
+    """
 
     folder: Path | None
     warning: str | None
+    data: DataState | None = None
+    consumed_samples: int = 0
 
 
 def find_start(cfg: NeoxConfig) -> Start:
@@ -74,7 +80,10 @@ def find_start(cfg: NeoxConfig) -> Start:
     folder, warning = choose(_path(cfg.load), _path(cfg.save), cfg.iteration)
     if folder is None and getattr(cfg, "finetune", False):
         raise CheckpointError(f"finetune: load: {cfg.load} has no checkpoint", hint="give the folder of one in load")
-    return Start(folder, warning)
+    if folder is None or getattr(cfg, "finetune", False):
+        return Start(folder, warning)
+    saved = Manifest.read(folder).training
+    return Start(folder, warning, DataState.of(saved), saved["consumed_samples"])
 
 
 def resume(
@@ -115,8 +124,8 @@ def resume(
     say(f"Loading checkpoint and starting from iteration {position.iteration}")
     if saved["train_batch_size"] != cfg.train_batch_size:
         say(
-            f"WARNING: train_batch_size was {saved['train_batch_size']}, now it is {cfg.train_batch_size}: "
-            "the samples are drawn in another order from here on"
+            f"train_batch_size was {saved['train_batch_size']}, now it is {cfg.train_batch_size}: "
+            "the data go on at the next sample"
         )
     schedule = resumed_schedule(
         schedule,
@@ -124,7 +133,7 @@ def resume(
         override=bool(getattr(cfg, "override_lr_scheduler", False)),
         use_checkpoint=bool(getattr(cfg, "use_checkpoint_lr_scheduler", False)),
     )
-    return Resumed(position, schedule)
+    return Resumed(position, schedule, saved.get("losses", []))
 
 
 def _compare(folder: Path, saved: dict[str, Any], padded_vocab_size: int) -> None:
@@ -140,9 +149,20 @@ def _path(text: str | None) -> Path | None:
 
 
 def checkpoint_contents(
-    cfg: NeoxConfig, engine: Engine, schedule: Schedule, position: Position, padded_vocab_size: int
+    cfg: NeoxConfig,
+    engine: Engine,
+    schedule: Schedule,
+    position: Position,
+    padded_vocab_size: int,
+    data: Mapping[str, Any],
+    losses: list[float],
 ) -> Contents:
-    """Return what a checkpoint of this moment holds besides tensors."""
+    """Return what a checkpoint of this moment holds besides tensors.
+
+    Args:
+        data: that of `RunData.state`.
+        losses: the last ones, against which a resumed run is checked.
+    """
     training = {
         **dataclasses.asdict(position),
         "optimizer_step": OptimizerState(engine).step,
@@ -153,6 +173,8 @@ def checkpoint_contents(
         "world_size": cfg.world_size,
         "data_parallel_size": cfg.data_parallel_size,
         "train_batch_size": cfg.train_batch_size,
+        "data": dict(data),
+        "losses": losses,
         "padded_vocab_size": padded_vocab_size,
         "architecture": architecture_of(ModelSpec.from_config(cfg, padded_vocab_size)),
         "neoxlite": __version__,
@@ -164,8 +186,4 @@ def checkpoint_contents(
 def _texts(cfg: NeoxConfig) -> dict[str, bytes]:
     texts = {f"configs/{Path(name).name}": text.encode() for name, text in cfg.config_files.items()}
     texts["config.yml"] = yaml.safe_dump(cfg.as_dict(), allow_unicode=True, sort_keys=False).encode()
-    for name in (cfg.vocab_file, cfg.merge_file):
-        path = Path(name) if name else None
-        if path is not None and path.is_file() and path.stat().st_size <= _TOKENIZER_LIMIT_BYTES:
-            texts[f"tokenizer/{path.name}"] = path.read_bytes()
-    return texts
+    return texts | tokenizer_files(cfg)

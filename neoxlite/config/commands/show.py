@@ -88,7 +88,7 @@ def _summary_rows(cfg: NeoxConfig, summary: dict[str, Any]) -> list[tuple[str, s
         ),
         *_stages(summary),
         ("batch", cfg.batch.equation),
-        ("tokens", f"{tokens:,} an iteration, {tokens * cfg.train_iters:,} in {cfg.train_iters:,} iterations"),
+        ("tokens", f"{tokens:,} an iteration, {_length(cfg, tokens)}"),
         ("precision", _precision(cfg)),
         ("ZeRO", _zero(cfg)),
         (
@@ -118,6 +118,12 @@ def _stages(summary: dict[str, Any]) -> list[tuple[str, str]]:
         return []
     spans = [f"{start}-{end - 1}" for start, end in itertools.pairwise(bounds)]
     return [("stages", f"layers {', '.join(spans)} of {bounds[-1]}")]
+
+
+def _length(cfg: NeoxConfig, tokens: int) -> str:
+    if cfg.train_epochs is not None:
+        return f"{_count(cfg.train_epochs, 'epoch')} of the training data"
+    return f"{tokens * cfg.train_iters:,} in {cfg.train_iters:,} iterations"
 
 
 def _count(number: int, noun: str) -> str:

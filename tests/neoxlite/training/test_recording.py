@@ -28,7 +28,7 @@ def recorder(metrics: Path, board: str | None = None) -> Recorder:
 def interval(losses: list[float], norms: list[float], skipped: list[bool] | None = None) -> Interval:
     """Return an interval that ends at iteration 20 and took a second an iteration."""
     lrs = [0.1 * number for number in range(1, len(losses) + 1)]
-    return Interval(20, float(len(losses)), losses, lrs, norms, skipped or [False] * len(losses))
+    return Interval(20, float(len(losses)), losses, lrs, norms, skipped or [False] * len(losses), 0.25 * len(losses))
 
 
 def test_an_entry_of_metrics_has_the_agreed_keys(tmp_path: Path) -> None:
@@ -48,6 +48,7 @@ def test_an_entry_of_metrics_has_the_agreed_keys(tmp_path: Path) -> None:
         "samples_per_s": 8.0,
         "tokens_per_s": 256.0,
         "iteration_time_ms": 1000.0,
+        "data_wait_ms": 250.0,
         "tflops": 2.0,
         "loss_scale": None,
         "skipped": 0,

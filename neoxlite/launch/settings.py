@@ -1,0 +1,181 @@
+"""What is to be launched, and where: from the configuration, the command line and the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from neoxlite.config.keys import Support, key_table
+from neoxlite.config.old_keys import modernise
+from neoxlite.config.overrides import apply_overrides
+from neoxlite.config.reader import read_files
+from neoxlite.config.values import typed
+from neoxlite.errors import ConfigError
+from neoxlite.launch.hosts import Hosts, choose_hosts, filtered, is_this_machine, read_hostfile, this_machine
+
+JOB_HOSTFILE: Final = Path("/job/hostfile")  # where DeepSpeed looks for one that nobody named
+_LAUNCHERS: Final = {"pdsh": "pdsh", "openmpi": "mpirun"}
+_INSTEAD: Final = {
+    "slurm": "in a Slurm job: srun python -m neoxlite train ...; or let hpcjob write and submit the job",
+    "mvapich": "use launcher: openmpi, or pdsh",
+}
+# As DeepSpeed sends them to other hosts (launcher/runner.py at 65d9f992), and what else changes how a rank runs.
+_PREFIXES: Final = ("MLFLOW", "PYTHON", "MV2", "UCX", "NCCL", "CUDA_", "OMP_", "GLOO_", "TORCH_", "FI_")
+_OF_THIS_MACHINE: Final = frozenset({"CUDA_VISIBLE_DEVICES", "NCCL_DEBUG_FILE"})
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks to be launched.
+
+    Attributes:
+        command: of neoxlite: ``train`` or ``evaluate``.
+        configs, conf_dir: configuration files, as for that command.
+        assignments: its ``--set KEY=VALUE``.
+        overrides: the same, parsed.
+        options: its other options, such as ``("--iteration", "100")``.
+        hostfile: in place of that of the configuration.
+    """
+
+    command: str
+    configs: Sequence[str]
+    conf_dir: str | None = None
+    assignments: Sequence[str] = ()
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    options: Sequence[str] = ()
+    hostfile: str | None = None
+
+    def argv(self) -> tuple[str, ...]:
+        """Return the command of one rank."""
+        argv = ["python", "-m", "neoxlite", self.command]
+        if self.conf_dir is not None:
+            argv += ["-d", self.conf_dir]
+        for assignment in self.assignments:
+            argv += ["--set", assignment]
+        return (*argv, *self.options, "--", *self.configs)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a request is launched.
+
+    Attributes:
+        hosts: where.
+        hostfile: that the hosts come from; None: this machine.
+        launcher: of `hpcjob.launchers`.
+        master_addr, master_port: as configured; None: chosen at the start.
+        env: variables that every rank gets.
+    """
+
+    hosts: Hosts
+    hostfile: Path | None
+    launcher: str
+    master_addr: str | None
+    master_port: int | None
+    env: Mapping[str, str]
+
+    def __str__(self) -> str:
+        source = f"hostfile {self.hostfile}: " if self.hostfile else ""
+        return f"{source}{self.hosts}, {self.hosts.world_size} in all, by {self.launcher}"
+
+
+def launch_settings(request: Request, environ: Mapping[str, str]) -> Settings:
+    """Decide where and how to start a request; the files are read, nothing is started.
+
+    Raises:
+        ConfigError: a file, a key or the hostfile is wrong, or this process is a rank of a run already.
+    """
+    if (int(environ.get("WORLD_SIZE", "1") or 1) > 1 and "RANK" in environ) or "OMPI_COMM_WORLD_RANK" in environ:
+        raise ConfigError(
+            "this process is one rank of a run already: a launcher started it",
+            hint="start `neoxlite train` in its place, or launch once, outside",
+        )
+    keys = _keys(request)
+    hostfile = _hostfile(request.hostfile or keys["hostfile"], environ)
+    if hostfile is None:
+        for key in ("include", "exclude"):
+            if keys[key]:
+                raise ConfigError(f"{key}: {keys[key]} needs a hostfile", hint="give --hostfile FILE")
+        hosts = this_machine(keys["num_gpus"], environ)
+    else:
+        slots = filtered(read_hostfile(hostfile), keys["include"], keys["exclude"])
+        hosts = choose_hosts(slots, num_nodes=keys["num_nodes"], num_gpus=keys["num_gpus"])
+        if len(hosts.names) == 1 and not is_this_machine(hosts.names[0]):
+            raise ConfigError(
+                f"hostfile {hostfile}: its one host {hosts.names[0]} is not this machine",
+                hint="log in there, or leave the hostfile out to run here",
+            )
+    return Settings(
+        hosts,
+        hostfile,
+        _launcher(keys["launcher"]) if len(hosts.names) > 1 else "torchrun",
+        keys["master_addr"] or environ.get("MASTER_ADDR") or None,
+        keys["master_port"],
+        _environment(hosts, environ),
+    )
+
+
+def _keys(request: Request) -> dict[str, Any]:
+    """Return the keys of launching as the configuration gives them, typed; None where it does not."""
+    conf_dir = Path(request.conf_dir) if request.conf_dir is not None else None
+    entries, _ = modernise(read_files(request.configs, conf_dir).entries)
+    entries = apply_overrides(entries, request.overrides)
+    values: dict[str, Any] = {}
+    for name, key in key_table().items():
+        if key.support is Support.LAUNCH:
+            entry = entries.get(name)
+            values[name] = typed(key, entry.value, entry.where) if entry is not None else None
+    values["num_nodes"] = values["num_nodes"] or -1
+    for name, most in (("num_gpus", 1024), ("master_port", 65_535)):
+        if values[name] is not None and not 1 <= values[name] <= most:
+            raise ConfigError(
+                f"{entries[name].where}: {name} is {values[name]}", hint=f"give a number from 1 to {most:,}"
+            )
+    return values
+
+
+def _hostfile(given: str | None, environ: Mapping[str, str]) -> Path | None:
+    """Return the hostfile to use: that given, else DLTS_HOSTFILE's, else /job/hostfile if it is there."""
+    named = given or environ.get("DLTS_HOSTFILE")
+    if named:
+        return Path(named)
+    return JOB_HOSTFILE if JOB_HOSTFILE.is_file() else None
+
+
+def _launcher(name: str | None) -> str:
+    name = (name or "pdsh").lower()
+    if name not in _LAUNCHERS:
+        raise ConfigError(f"launcher: {name} is not started by neoxlite launch", hint=_INSTEAD.get(name, "use pdsh"))
+    return _LAUNCHERS[name]
+
+
+def _environment(hosts: Hosts, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what the ranks on all hosts get of this environment, and of the file .deepspeed_env."""
+    env = {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(_PREFIXES) and name not in _OF_THIS_MACHINE and name.isidentifier()
+    }
+    env |= _deepspeed_env(environ)
+    if hosts.gpus is not None:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, hosts.gpus))
+    return env
+
+
+def _deepspeed_env(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the lines NAME=VALUE of .deepspeed_env (or what DS_ENV_FILE names), here or in the home folder."""
+    name = environ.get("DS_ENV_FILE") or ".deepspeed_env"
+    found = next((path for path in (Path(name), Path.home() / name) if path.is_file()), None)
+    if found is None:
+        return {}
+    env = {}
+    for number, line in enumerate(found.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        key, equals, value = line.strip().partition("=")
+        if not equals or not key.isidentifier():
+            raise ConfigError(f"{found}:{number}: {line[:60]!r} is no variable", hint="write it as: NAME=VALUE")
+        env[key] = value
+    return env

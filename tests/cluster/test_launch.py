@@ -1,0 +1,117 @@
+"""GPT-NeoX's way to start a run, on real hosts: two scripts as its users have them, with the trainer exchanged."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cluster.testbed.bed import REPOSITORY
+from tests.cluster.testbed.hosts import namespaces_of
+from tests.cluster.testbed.processes import processes_in, wait_until
+from tests.cluster.training import ITERATIONS, Training
+from tests.cluster.user import BIN, User
+
+pytestmark = pytest.mark.cluster
+
+ONE_NODE = """#!/bin/bash
+python ./deepy.py train.py -d configs tiny.yml one_node.yml
+"""
+TWO_NODES = """#!/bin/bash
+for host in node1 node2; do
+  echo "$host slots=2"
+done >hostfile
+python ./deepy.py train.py -d configs tiny.yml two_nodes.yml
+"""
+_LOSS = re.compile(r"iteration +(\d+)/.*\| lm_loss: (\S+) ")
+_RANK = "-m neoxlite train"
+MOST_S = 30  # from the death of a rank to the end of all
+
+
+@pytest.fixture
+def neox(bed: object, training: Training, request: pytest.FixtureRequest) -> Iterator[User]:
+    """A user in a folder as a clone of GPT-NeoX has it: deepy.py, configs/ and the scripts."""
+    user = User(bed, bed.work / request.node.name)  # type: ignore[attr-defined, arg-type]
+    user.environment["PATH"] = f"{BIN}:/usr/bin:/bin"
+    shutil.copy(REPOSITORY / "deepy.py", user.folder)
+    configs = user.folder / "configs"
+    configs.mkdir()
+    shutil.copy(training.config, configs / "tiny.yml")
+    (configs / "one_node.yml").write_text("num_gpus: 2\n")
+    (configs / "two_nodes.yml").write_text("{hostfile: hostfile, launcher: pdsh}\n")
+    for name, text in (("one_node.sh", ONE_NODE), ("two_nodes.sh", TWO_NODES)):
+        (user.folder / name).write_text(text)
+    yield user
+    for pid in ranks(user):
+        subprocess.run(["kill", "-KILL", str(pid)], check=False)
+
+
+def ranks(user: User) -> list[int]:
+    """Processes of a run of this user, on all hosts."""
+    hosts = user.bed.hosts.by_name.values()
+    found = processes_in(namespaces_of(hosts)).items()
+    return [pid for pid, command in found if str(user.folder) in command or _RANK in command]
+
+
+def losses(log: str) -> dict[int, float]:
+    """Loss of each iteration in a log."""
+    return {int(iteration): float(loss) for iteration, loss in _LOSS.findall(log)}
+
+
+def endless(user: User, **keys: object) -> Path:
+    """Let the two-node run last until it is ended, and return the file of its output."""
+    settings = yaml.safe_load((user.folder / "configs/tiny.yml").read_text())
+    settings.update(train_iters=1_000_000, lr_decay_iters=1_000_000, **keys)
+    (user.folder / "configs/tiny.yml").write_text(yaml.safe_dump(settings))
+    return user.folder / "output"
+
+
+def test_both_scripts_train(neox: User) -> None:
+    """Two ranks of one host and four of two, by pdsh and a hostfile, give one loss curve."""
+    curves = []
+    for script in ("one_node.sh", "two_nodes.sh"):
+        log = neox.run("bash", script).stdout
+        curves.append(losses(log))
+        assert sorted(curves[-1]) == list(range(1, ITERATIONS + 1)), log
+    assert "hostfile hostfile: 2 hosts (node1, node2), 2 processes each, 4 in all, by pdsh" in log
+    assert curves[0][ITERATIONS] < curves[0][1] - 1
+    assert curves[1] == pytest.approx(curves[0], abs=1e-5, rel=0)
+    assert ranks(neox) == []
+
+
+def test_the_death_of_a_rank_ends_all(neox: User) -> None:
+    """SIGKILL to a rank of the second host: the run ends with a failure, and no process is left on any host."""
+    output = endless(neox)
+    process = neox.start("bash", "two_nodes.sh", output=output)
+    try:
+        wait_until(lambda: len(losses(output.read_text())) > 2, 60, "waited for iterations")
+        second = processes_in(namespaces_of([neox.bed.nodes[1]]))
+        victim = next(pid for pid, command in second.items() if _RANK in command and "torch.distributed" not in command)
+        subprocess.run(["kill", "-KILL", str(victim)], check=True)
+        assert process.wait(MOST_S) == 1 or process.returncode == 137, output.read_text()
+        wait_until(lambda: ranks(neox) == [], MOST_S, "processes are left")
+    finally:
+        process.kill()
+    assert "was killed" in output.read_text() or "ended with code 137" in output.read_text()
+
+
+def test_ctrl_c_saves_and_ends_with_its_code(neox: User) -> None:
+    """The first SIGINT asks for a checkpoint; the code says that the run was stopped on request."""
+    output = endless(neox, save=str(neox.folder / "checkpoints"))
+    process = neox.start("python", "deepy.py", "train.py", "-d", "configs", "tiny.yml", "one_node.yml", output=output)
+    try:
+        wait_until(lambda: len(losses(output.read_text())) > 2, 60, "waited for iterations")
+        here = processes_in(namespaces_of([neox.bed.login])).items()
+        launcher = next(pid for pid, command in here if "deepy.py" in command)
+        subprocess.run(["kill", f"-{signal.SIGINT.value}", str(launcher)], check=True)
+        assert process.wait(MOST_S) == 86, output.read_text()
+    finally:
+        process.kill()
+    assert (neox.folder / "checkpoints/latest").read_text().startswith("global_step")
+    assert ranks(neox) == []

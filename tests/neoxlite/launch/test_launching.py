@@ -1,0 +1,240 @@
+"""From a configuration and a hostfile to a launch line, and the run of a script: codes, signals, log."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from neoxlite.cli import main
+from neoxlite.errors import ConfigError
+from neoxlite.launch.settings import Request, launch_settings
+
+KEYS: dict[str, Any] = {
+    "num_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "seq_length": 32,
+    "max_position_embeddings": 32,
+    "train_micro_batch_size_per_gpu": 1,
+    "train_iters": 3,
+    "data_path": "data/文書_text_document",
+}
+NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HOME": "/nonexistent"}
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Each test works in an empty folder with one configuration, without GPUs and variables of a launcher."""
+    for name in ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "DLTS_HOSTFILE", "MASTER_ADDR", "DS_ENV_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs/run.yml").write_text(yaml.safe_dump(KEYS))
+    (tmp_path / "hosts").write_text("node1 slots=8\nnode2 slots=8\n")
+    return tmp_path
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Return the script of ``neoxlite launch`` for the configuration."""
+    code = main(["launch", "--print", "-d", "configs", "run.yml", *arguments])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    return captured.out
+
+
+def launch_line(script: str) -> str:
+    """Return the words behind ``run_step``, on one line."""
+    found = re.search(r"^run_step (.*(?:\\\n.*)*)$", script, re.MULTILINE)
+    assert found
+    return re.sub(r"\s*\\\n\s*", " ", found.group(1))
+
+
+def test_one_node(capsys: pytest.CaptureFixture[str]) -> None:
+    """Eight ranks on this machine are started by one agent, without ssh."""
+    script = printed(capsys, "--set", "num_gpus=8")
+    assert launch_line(script) == 'train bash "$jobdir/node.sh" "$jobdir/step1.sh" 0'
+    assert "launcher=torchrun nodes=1 procs_per_node=8 world_size=8" in script
+    words = re.search(r"^argv=\(\n(.*?)^\)", script, re.MULTILINE | re.DOTALL)
+    assert words
+    assert words.group(1).split() == [
+        *("python", "-m", "neoxlite", "train", "-d", "configs", "--set", "num_gpus=8", "--", "run.yml")
+    ]
+
+
+def test_two_nodes_by_pdsh(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+    """pdsh reaches the hosts of the file, given by option, key or variable, in its order."""
+    expected = 'train pdsh -S -N -R ssh -f 2 -w "$hosts" bash "$(remote_word "$jobdir/node.sh")" '
+    (place / "configs/key.yml").write_text("hostfile: hosts\n")
+    for arguments in (["--hostfile", "hosts"], ["key.yml"], ["--set", "hostfile=hosts"]):
+        script = printed(capsys, *arguments)
+        assert launch_line(script).startswith(expected)
+        assert "names=(node1 node2)" in script
+        assert "launcher=pdsh nodes=2 procs_per_node=8 world_size=16" in script
+        assert "export MASTER_ADDR=${hosts%%,*}" in script
+
+
+def test_two_nodes_by_mpirun(capsys: pytest.CaptureFixture[str]) -> None:
+    """launcher: openmpi starts a process for each slot."""
+    script = printed(capsys, "--hostfile", "hosts", "--set", "launcher=openmpi", "--set", "num_gpus=2")
+    line = launch_line(script)
+    assert line.startswith('train "$mpirun" -np 4 --hostfile "$jobdir/hostfile" --map-by ppr:2:node:OVERSUBSCRIBE')
+    assert line.endswith('bash "$jobdir/rank.sh" "$jobdir/step1.sh"')
+
+
+def test_keys_of_launching(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+    """include, num_gpus, master_addr and master_port do what they say."""
+    (place / "hosts").write_text("".join(f"node{number} slots=8\n" for number in range(1, 5)))
+    keys = {"include": "node2@node4", "num_gpus": 4, "master_addr": "10.0.0.2", "master_port": 12345}
+    (place / "configs/where.yml").write_text(yaml.safe_dump({**keys, "hostfile": "hosts"}))
+    script = printed(capsys, "where.yml")
+    assert "names=(node2 node4)" in script
+    assert "procs_per_node=4 world_size=8" in script
+    assert "export MASTER_ADDR=10.0.0.2\n" in script
+    assert "export MASTER_PORT=12345\n" in script
+
+
+def test_scripts_are_sound(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+    """bash accepts the script, also with names that a shell would read."""
+    (place / "configs/a b$(touch x)'.yml").write_text("log_interval: 1\n")
+    script = printed(capsys, "a b$(touch x)'.yml", "--hostfile", "hosts")
+    done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--print" not in script
+
+
+def test_variables_for_all_hosts(place: Path) -> None:
+    """DeepSpeed's prefixes and .deepspeed_env reach the ranks; this machine's GPU mask does not go to others."""
+    (place / ".deepspeed_env").write_text("# ours\nUCX_TLS=rc\n\nMY_FLAG=a b=c\n")
+    environ = {**NO_GPU, "NCCL_DEBUG": "INFO", "PYTHONPATH": "/src", "UNRELATED": "1", "NCCL_IB_HCA": "mlx5"}
+    settings = launch_settings(Request("train", ["configs/run.yml"], hostfile="hosts"), environ)
+    ours = {"NCCL_DEBUG": "INFO", "PYTHONPATH": "/src", "NCCL_IB_HCA": "mlx5"}
+    assert settings.env == {**ours, "UCX_TLS": "rc", "MY_FLAG": "a b=c"}
+    (place / ".deepspeed_env").write_text("fine=1\n1abc=2\n")
+    with pytest.raises(ConfigError, match=r"\.deepspeed_env:2: '1abc=2' is no variable"):
+        launch_settings(Request("train", ["configs/run.yml"]), environ)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--hostfile", "no"], "hostfile no cannot be read: No such file"),
+        (["--set", "include=node1"], "include: node1 needs a hostfile"),
+        (["--set", "num_gpus=0"], "num_gpus is 0"),
+        (["--set", "master_port=70000"], "master_port is 70000"),
+        (["--hostfile", "hosts", "--set", "launcher=slurm"], "launcher: slurm is not started by neoxlite launch"),
+        (["--hostfile", "hosts", "--set", "launcher=mvapich"], "launcher: mvapich"),
+        (["--hostfile", "hosts", "--set", "num_nodes=3"], "num_nodes: 3 asked, there are 2 hosts"),
+        (["--hostfile", "hosts", "--set", "include=node1"], "its one host node1 is not this machine"),
+        (["--hostfile", "hosts", "--set", "pipe_parallel_size=3"], "16 GPUs cannot be shared out"),
+        (["no.yml"], "no.yml"),
+    ],
+)
+def test_mistakes_are_told_before_anything_starts(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str], place: Path
+) -> None:
+    """Two lines, code 2, and no folder of a run."""
+    assert main(["launch", "-d", "configs", "run.yml", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert "Traceback" not in error
+    assert not (place / "outputs").exists()
+
+
+@pytest.mark.parametrize("variables", [{"RANK": "0", "WORLD_SIZE": "2"}, {"OMPI_COMM_WORLD_RANK": "1"}])
+def test_no_launch_inside_a_launch(variables: Mapping[str, str]) -> None:
+    """mpirun -np 8 neoxlite launch would start eight runs."""
+    with pytest.raises(ConfigError, match="one rank of a run already"):
+        launch_settings(Request("train", ["configs/run.yml"]), {**NO_GPU, **variables})
+
+
+RUNNER = textwrap.dedent("""
+    import sys
+    from pathlib import Path
+    from neoxlite.launch.run import make_run_folder, run_script
+    folder = make_run_folder(Path("outputs"))
+    sys.exit(run_script(sys.argv[1], folder))
+""")
+# As a job script does: one line on stdout, the rest into the log that carries its pid.
+HEAD = 'echo "folder ${0%/*}"\nexec >"${0%/*}/$$_job.out" 2>&1\n'
+
+
+def started(script: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", RUNNER, script], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def running() -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that end with the test."""
+    processes: list[subprocess.Popen[str]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(("end", "code"), [("exit 0", 0), ("exit 86", 86), ("kill -KILL $$", 137)])
+def test_the_code_and_all_of_the_log_come_through(end: str, code: int) -> None:
+    """The exit code is the script's, a death by a signal 128 and its number; the log is whole, to the last byte."""
+    done = started(f"{HEAD}seq 1 20000\nprintf 'no newline'\n{end}")
+    out, _ = done.communicate(timeout=60)
+    assert done.returncode == code
+    first, *lines = out.split("\n")
+    assert first.startswith("folder ")
+    assert lines == [*map(str, range(1, 20001)), "no newline"]
+
+
+def test_a_failure_before_the_log_is_shown() -> None:
+    """What the script says before it has a log is not lost."""
+    done = started("echo 'no folder'; exit 87")
+    out, _ = done.communicate(timeout=60)
+    assert (done.returncode, out) == (87, "no folder\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_goes_on_and_its_outcome_comes_back(number: int, running: list[subprocess.Popen[str]]) -> None:
+    """The script hears it, ends as it likes, and its code is returned."""
+    script = f"{HEAD}trap 'echo heard; exit 86' INT TERM\necho ready\nwhile :; do sleep 0.05; done"
+    process = started(script)
+    running.append(process)
+    assert process.stdout is not None
+    while process.stdout.readline() != "ready\n":
+        assert process.poll() is None
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (86, "heard\n")
+
+
+def test_the_script_ends_when_the_launcher_is_killed(running: list[subprocess.Popen[str]], place: Path) -> None:
+    """SIGKILL of the launching process reaches the script as SIGTERM."""
+    process = started(f"{HEAD}trap 'echo ended >ended; exit' TERM\necho $$ ready\nwhile :; do sleep 0.05; done")
+    running.append(process)
+    assert process.stdout is not None
+    while "ready" not in process.stdout.readline():
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 30
+    while not (place / "ended").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert (place / "ended").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+    """A file where the outputs should be."""
+    (place / "outputs").write_text("")
+    assert main(["launch", "-d", "configs", "run.yml"]) == 1
+    assert "the folder of the run" in capsys.readouterr().err
+    assert not os.environ.get("RANK")
