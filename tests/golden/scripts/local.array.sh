@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 98f30ed15db8
+# template local.sh.j2 over base.sh.j2 and parts, sha256 a1f2eb13eab4
 # submit: bash FILE
 
 set -euo pipefail

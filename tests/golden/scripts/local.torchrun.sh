@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 d6e55ba422bd
+# template local.sh.j2 over base.sh.j2 and parts, sha256 0ac618843801
 # submit: bash FILE
 
 set -euo pipefail

@@ -153,7 +153,7 @@ READ: dict[str, Pair] = {
         effects.tokens, "@vocab.json", "@other_vocab.json", {"tokenizer_type": "GPT2BPETokenizer", "merge_file": "@all"}
     ),
     "merge_file": Pair(
-        effects.tokens, "@all", "@few", {"tokenizer_type": "GPT2BPETokenizer", "vocab_file": "@vocab.json"}
+        effects.tokens, "@all", "@turned", {"tokenizer_type": "GPT2BPETokenizer", "vocab_file": "@vocab.json"}
     ),
 }
 
@@ -161,6 +161,7 @@ _RESUME = {"load": "@checkpoints", "train_iters": 6, "lr_decay_iters": 4}
 _OTHER_SCHEDULE = {**_RESUME, "min_lr": 0.001}
 _SAVE = {"save": "@new", "train_iters": 4, "checkpoint_factor": 1}
 RUN: dict[str, Pair] = {
+    "train_epochs": Pair(effects.facts, 1, 2, {"train_iters": None, "train_micro_batch_size_per_gpu": 8}),
     "gradient_clipping": Pair(effects.facts, 1e-7, 1.0),
     "eod_mask_loss": Pair(effects.facts, False, True),
     "log_interval": Pair(effects.facts, 1, 2),
@@ -250,7 +251,7 @@ def _write_inputs(folder: Path) -> None:
     turned = {word: len(vocabulary) - 1 - number for word, number in vocabulary.items()}
     (folder / "other_vocab.json").write_text(json.dumps(turned), encoding="utf-8")
     merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
-    for name, kept in (("all", merges), ("few", merges[:10])):
+    for name, kept in (("all", merges), ("turned", merges[::-1])):
         (folder / name).write_text("\n".join(["#version: 0.2", *kept, ""]), encoding="utf-8")
 
 

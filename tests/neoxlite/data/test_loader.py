@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
 import time
@@ -174,7 +175,8 @@ def test_prefetched_batches() -> None:
     """A thread reads ahead; what is handed out is the same, and the position counts what was handed out."""
     plain = MicroBatches(Numbers(50), 4)
     expected = [next(plain).tolist() for _ in range(20)]
-    with PrefetchedBatches(MicroBatches(Numbers(50), 4), pinned, depth=3) as ahead:
+    on_cpu = functools.partial(pinned, device=torch.device("cpu"))
+    with PrefetchedBatches(MicroBatches(Numbers(50), 4), on_cpu, depth=3) as ahead:
         for number, batch in enumerate(expected):
             assert ahead.consumed_samples == 4 * number
             tensor = next(ahead)

@@ -57,15 +57,14 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def launch_line(script: str) -> str:
     """Return the words behind ``run_step``, on one line."""
-    found = re.search(r"^run_step (.*(?:\\\n.*)*)$", script, re.MULTILINE)
-    assert found
-    return re.sub(r"\s*\\\n\s*", " ", found.group(1))
+    _, _, words = script.rpartition("\nrun_step ")
+    return re.sub(r"\s*\\\n\s*", " ", words).strip()
 
 
 def test_one_node(capsys: pytest.CaptureFixture[str]) -> None:
     """Eight ranks on this machine are started by one agent, without ssh."""
     script = printed(capsys, "--set", "num_gpus=8")
-    assert launch_line(script) == 'train bash "$jobdir/node.sh" "$jobdir/step1.sh" 0'
+    assert launch_line(script) == '\'"train"\' bash "$jobdir/node.sh" "$jobdir/step1.sh" 0'
     assert "launcher=torchrun nodes=1 procs_per_node=8 world_size=8" in script
     words = re.search(r"^argv=\(\n(.*?)^\)", script, re.MULTILINE | re.DOTALL)
     assert words
@@ -76,7 +75,7 @@ def test_one_node(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_two_nodes_by_pdsh(capsys: pytest.CaptureFixture[str], place: Path) -> None:
     """pdsh reaches the hosts of the file, given by option, key or variable, in its order."""
-    expected = 'train pdsh -S -N -R ssh -f 2 -w "$hosts" bash "$(remote_word "$jobdir/node.sh")" '
+    expected = '\'"train"\' pdsh -S -N -R ssh -f 2 -w "$hosts" bash "$(remote_word "$jobdir/node.sh")" '
     (place / "configs/key.yml").write_text("hostfile: hosts\n")
     for arguments in (["--hostfile", "hosts"], ["key.yml"], ["--set", "hostfile=hosts"]):
         script = printed(capsys, *arguments)
@@ -90,7 +89,9 @@ def test_two_nodes_by_mpirun(capsys: pytest.CaptureFixture[str]) -> None:
     """launcher: openmpi starts a process for each slot."""
     script = printed(capsys, "--hostfile", "hosts", "--set", "launcher=openmpi", "--set", "num_gpus=2")
     line = launch_line(script)
-    assert line.startswith('train "$mpirun" -np 4 --hostfile "$jobdir/hostfile" --map-by ppr:2:node:OVERSUBSCRIBE')
+    assert line.startswith(
+        '\'"train"\' "$mpirun" -np 4 --hostfile "$jobdir/hostfile" --map-by ppr:2:node:OVERSUBSCRIBE'
+    )
     assert line.endswith('bash "$jobdir/rank.sh" "$jobdir/step1.sh"')
 
 
