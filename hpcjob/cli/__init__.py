@@ -15,6 +15,9 @@ _COMMANDS = {
     "show": ("hpcjob.cli.show:show", "Everything known of one job."),
     "tail": ("hpcjob.cli.tail:tail", "Follow a job's log: loss, NCCL, errors."),
     "explain": ("hpcjob.cli.explain:explain", "Say why a job ended: one cause, one fix."),
+    "plot": ("hpcjob.cli.plot:plot", "Draw losses and rates of runs; one HTML report."),
+    "export": ("hpcjob.cli.export:export", "Turn logs into CSV, JSON lines or TensorBoard files."),
+    "watch": ("hpcjob.cli.watch:watch", "Live screen: jobs, states, losses, log."),
     "wait": ("hpcjob.cli.wait:wait", "Wait for jobs to end; the exit code is the job's."),
     "cancel": ("hpcjob.cli.cancel:cancel", "Cancel jobs."),
     "hold": ("hpcjob.cli.hold:hold", "Keep waiting jobs from starting."),
@@ -24,6 +27,8 @@ _COMMANDS = {
     "schema": ("hpcjob.cli.schema:schema", "Print the JSON Schema of job files or profiles."),
     "completion": ("hpcjob.cli.completion:completion", "Print the shell completion script."),
 }
+
+_EXTRAS = dict.fromkeys(("matplotlib", "plotext", "textual"), "hpcjob[report]")
 
 
 @click.group(cls=LazyGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
@@ -47,4 +52,4 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    return run(cli, "hpcjob", argv)
+    return run(cli, "hpcjob", argv, extras=_EXTRAS)

@@ -1,0 +1,73 @@
+"""What the commands about runs share: the argument JOB, which of the logs are one run, which iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from hpcjob.report.runs import Run
+
+
+def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the argument JOB and the options that choose runs. Pass them on to `runs_from_options`."""
+    for option in (
+        click.option("--to", "last", type=click.IntRange(min=0), metavar="N", help="Up to this iteration."),
+        click.option("--from", "first", type=click.IntRange(min=0), metavar="N", help="From this iteration on."),
+        click.option(
+            "--merge/--no-merge",
+            default=None,
+            help="All that is named is one run; or each log is one. Default: restarts are found out.",
+        ),
+        click.argument("jobs", nargs=-1, metavar="[JOB|FILE|DIR|GLOB|-]...", shell_complete=lambda *_: [_files()]),
+    ):
+        function = option(function)
+    return function
+
+
+def runs_from_options(jobs: Sequence[str], merge: bool | None, first: int | None, last: int | None) -> list[Run]:
+    """Return the runs that are meant, each with iterations; what a reader must know of them is said on stderr.
+
+    Raises:
+        UnknownJobError: neither a path nor a job.
+        InputError: a file cannot be read, or there are no iterations.
+    """
+    from hpcjob.cli.jobs import printable
+    from hpcjob.report.named import load_runs, require_iterations
+    from hpcjob.report.runs import between
+
+    loaded = load_runs(jobs, merge=merge)
+    runs = require_iterations(loaded)
+    for run in loaded:
+        for note in run.notes if len(run.table) else ["no iteration found; left out"]:
+            click.echo(f"hpcjob: {printable(run.name)}: {note}", err=True)
+    if first is None and last is None:
+        return runs
+    return require_iterations([between(run, first or 0, last) for run in runs])
+
+
+def write_whole(output: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write a file under another name first, so that what is there is whole. Raises InputError if it cannot be."""
+    from hpcjob.errors import InputError
+
+    unfinished = output.with_name(f".{output.name}.tmp")
+    try:
+        try:
+            with unfinished.open("wb") as file:
+                write(file)
+            unfinished.replace(output)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"--output {output}: {error.strerror}", hint="Name a file in a folder you may write."
+        ) from error
+
+
+def _files() -> Any:
+    from click.shell_completion import CompletionItem
+
+    return CompletionItem("", type="file")

@@ -1,0 +1,46 @@
+"""``hpcjob watch``: a live screen of jobs, losses and logs."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from hpcjob.cli.jobs import complete_recorded
+
+
+@click.command(short_help="Live screen: jobs, states, losses, log.")
+@click.argument("jobs", nargs=-1, metavar="[JOB]...", shell_complete=complete_recorded)
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=1.0),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often the scheduler is asked.",
+)
+def watch(jobs: tuple[str, ...], interval_s: float) -> None:
+    """Watch jobs on a live screen: their states, the losses of the chosen one, and its log.
+
+    Without JOB: all that have not ended, and the last few that have. Needs the extra hpcjob[report].
+
+    \b
+    Keys: up, down  choose a job       t, Enter  its log alone, and back
+          e         explain its end    c         cancel it (asks first)
+          a         all jobs           r         ask now          q  quit
+
+    \b
+    Examples:
+      hpcjob watch
+      hpcjob watch 12345 12346 --interval 30
+    """
+    from hpcjob.errors import InputError
+
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise InputError("watch needs a terminal", hint="Elsewhere: hpcjob status, hpcjob tail JOB -f --loss")
+    from hpcjob.report.board import check_names
+    from hpcjob.report.screen import WatchApp
+
+    check_names(jobs)
+    WatchApp(jobs, interval_s=interval_s).run()

@@ -1,0 +1,102 @@
+"""Spikes of a series, by a robust rule that needs no setting: `RULE`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from hpcjob.report.tables import Bools, Floats, Ints
+
+WINDOW = 50
+FEWEST = 10
+DEVIATIONS = 7.0
+FLOOR = {"loss": 0.02, "grad_norm": 0.2, "iteration_time_ms": 0.2}
+RULE = (
+    "A value is high if it stands above the median of the 50 logged values before it (at least 10) by more than 7 of "
+    "their robust standard deviations, 1.4826 times the median absolute deviation, and by more than 2 % of that median "
+    "(20 % for gradient norms and step times). High values in a row, and values that are not finite, are one spike. "
+    "Single spikes do not move the median, and it follows a falling loss. A rise that stays is one spike until it is "
+    "the usual level."
+)
+_BLOCK = 32_768
+_TO_SIGMA = 1.4826
+
+
+@dataclass(frozen=True)
+class Spike:
+    """Values in a row that stand out.
+
+    Attributes:
+        first, last: their steps.
+        at: step of the highest one, or of the first that is not finite.
+        value: there.
+        usual: median of the values before the first of them; NaN where there are too few.
+        count: how many logged values.
+    """
+
+    first: int
+    last: int
+    at: int
+    value: float
+    usual: float
+    count: int
+
+    @property
+    def finite(self) -> bool:
+        """Whether the value is a number."""
+        return bool(np.isfinite(self.value))
+
+
+def find_spikes(steps: Ints, values: Floats, *, floor: float = FLOOR["loss"]) -> list[Spike]:
+    """Return the spikes of a series [n], in order.
+
+    Args:
+        floor: least height above the median, as a share of it.
+    """
+    finite = np.isfinite(values)
+    high = ~finite
+    usual = np.full(len(values), np.nan)
+    usual[finite], above = _above(values[finite], floor)
+    high[finite] = above
+    places = np.flatnonzero(high)
+    if not len(places):
+        return []
+    breaks = np.flatnonzero(np.diff(places) > 1) + 1
+    return [_spike(steps, values, usual, group) for group in np.split(places, breaks)]
+
+
+def _spike(steps: Ints, values: Floats, usual: Floats, places: Ints) -> Spike:
+    bad = places[~np.isfinite(values[places])]
+    top = bad[0] if len(bad) else places[np.argmax(values[places])]
+    before = usual[places][np.isfinite(usual[places])]
+    return Spike(
+        int(steps[places[0]]),
+        int(steps[places[-1]]),
+        int(steps[top]),
+        float(values[top]),
+        float(before[0]) if len(before) else float("nan"),
+        len(places),
+    )
+
+
+def _above(values: Floats, floor: float) -> tuple[Floats, Bools]:
+    """Return the median before each value (NaN where fewer than `FEWEST` are) and whether the value is high."""
+    usual = np.full(len(values), np.nan)
+    spread = np.full(len(values), np.inf)
+    for place in range(FEWEST, min(WINDOW, len(values))):
+        usual[place : place + 1], spread[place : place + 1] = _level(values[None, :place])
+    for start in range(WINDOW, len(values), _BLOCK):
+        end = min(start + _BLOCK, len(values))
+        windows = sliding_window_view(values[start - WINDOW : end - 1], WINDOW)
+        usual[start:end], spread[start:end] = _level(windows)
+    height = values - usual
+    with np.errstate(invalid="ignore"):
+        return usual, (height > DEVIATIONS * spread) & (height > floor * np.abs(usual))
+
+
+def _level(windows: Floats) -> tuple[Floats, Floats]:
+    """Return median and robust standard deviation of each row of [rows, width]."""
+    middle = np.median(windows, axis=1)
+    return middle, _TO_SIGMA * np.median(np.abs(windows - middle[:, None]), axis=1)
