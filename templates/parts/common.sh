@@ -31,11 +31,7 @@ oversee() {
   child=$!
   trap '' PIPE # that the watcher may break
   tell "$child"
-  while :; do
-    signalled='' code=0
-    wait "$child" 2>/dev/null || code=$?
-    [[ $signalled ]] || break # a trap ended the wait, not the process
-  done
+  await "$child"
   tell ended
   return "$code"
 }
@@ -44,8 +40,31 @@ tell() { # WORD: to the watcher, which may have been killed
   { echo "$1" >&"$watcher"; } 2>/dev/null
 }
 
+# await PID: wait for a child, whatever signals come meanwhile (their traps call `note_signal`), and set `code`.
+await() {
+  while :; do
+    signalled='' code=0
+    wait "$1" 2>/dev/null || code=$?
+    [[ $signalled ]] || return 0 # else a trap ended the wait, not the child
+    if is_lost "$1"; then
+      code=$((128 + signalled))
+      return 0
+    fi
+  done
+}
+
+# is_lost PID: bash forgets a child that ends in the moment in which a signal comes (a launcher ends whole groups of
+# processes), takes it for running, and would wait for ever.
+is_lost() {
+  [[ ! -d /proc/$1 ]] && jobs -pr | grep -qx "$1"
+}
+
+note_signal() { # NAME: in its trap
+  signalled=$(kill -l "$1")
+}
+
 pass_on() { # SIGNAL
-  signalled=1
+  note_signal "$1"
   [[ ! $child ]] || kill -s "$1" "$child" 2>/dev/null
 }
 

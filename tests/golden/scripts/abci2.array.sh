@@ -8,7 +8,7 @@
 #$ -t 1-3
 #$ -tc 2
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 73d07f31339a
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 ecefec4f0316
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -37,7 +37,7 @@ rm -f "$jobdir"/{abort,outcome.json,rank0.open,stop} "$jobdir/${job_id}_exit.jso
 echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '1 x 0 GPUs, 1 x 1 ranks, walltime 01:00:00; command (none)'
 
 # --- End of the job: leave an exit record and no process ---------------------------------------------------------------
-step=null signal=null kind='' child='' signalled='' helpers=()
+step=null signal=null kind='' child='' helpers=()
 
 finish() {
   local code=$? record=$jobdir/${job_id}_exit.json
@@ -60,12 +60,12 @@ ask_to_stop() { # walltime|request
 }
 
 on_walltime() {
-  signalled=1
+  [[ ! $child ]] || note_signal USR2
   [[ -e $jobdir/stop ]] || ask_to_stop walltime
 }
 
 on_signal() { # NAME NUMBER: someone ends the job
-  signalled=1
+  [[ ! $child ]] || note_signal "$1"
   if [[ ! $child || $signal != null ]]; then # nothing to wait for, or asked again
     signal="\"$1\""
     exit "$((128 + $2))"
@@ -216,11 +216,7 @@ run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends 
   child=$!
   attend "$child" &
   help_by "$!"
-  while :; do
-    signalled='' code=0
-    wait "$child" || code=$?
-    [[ $signalled ]] || break # a trap ended the wait, not the step
-  done
+  await "$child"
   child=''
   for ((tries = 0; tries < 50; tries++)); do # the last lines of rank 0 may be on their way
     [[ -e $jobdir/rank0.open ]] || break

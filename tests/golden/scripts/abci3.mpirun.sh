@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 19d0c9ddf27a
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 119aa4efcd70
 # submit: qsub FILE
 
 set -euo pipefail
@@ -26,7 +26,7 @@ rm -f "$jobdir"/{abort,outcome.json,rank0.open,stop} "$jobdir/${job_id}_exit.jso
 echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '2 x 8 GPUs, 2 x 8 ranks, walltime 01:00:00; train (mpirun)'
 
 # --- End of the job: leave an exit record and no process ---------------------------------------------------------------
-step=null signal=null kind='' child='' signalled='' helpers=()
+step=null signal=null kind='' child='' helpers=()
 
 finish() {
   local code=$? record=$jobdir/${job_id}_exit.json
@@ -49,12 +49,12 @@ ask_to_stop() { # walltime|request
 }
 
 on_walltime() {
-  signalled=1
+  [[ ! $child ]] || note_signal USR2
   [[ -e $jobdir/stop ]] || ask_to_stop walltime
 }
 
 on_signal() { # NAME NUMBER: someone ends the job
-  signalled=1
+  [[ ! $child ]] || note_signal "$1"
   if [[ ! $child || $signal != null ]]; then # nothing to wait for, or asked again
     signal="\"$1\""
     exit "$((128 + $2))"
@@ -324,11 +324,7 @@ oversee() {
   child=$!
   trap '' PIPE # that the watcher may break
   tell "$child"
-  while :; do
-    signalled='' code=0
-    wait "$child" 2>/dev/null || code=$?
-    [[ $signalled ]] || break # a trap ended the wait, not the process
-  done
+  await "$child"
   tell ended
   return "$code"
 }
@@ -337,8 +333,31 @@ tell() { # WORD: to the watcher, which may have been killed
   { echo "$1" >&"$watcher"; } 2>/dev/null
 }
 
+# await PID: wait for a child, whatever signals come meanwhile (their traps call `note_signal`), and set `code`.
+await() {
+  while :; do
+    signalled='' code=0
+    wait "$1" 2>/dev/null || code=$?
+    [[ $signalled ]] || return 0 # else a trap ended the wait, not the child
+    if is_lost "$1"; then
+      code=$((128 + signalled))
+      return 0
+    fi
+  done
+}
+
+# is_lost PID: bash forgets a child that ends in the moment in which a signal comes (a launcher ends whole groups of
+# processes), takes it for running, and would wait for ever.
+is_lost() {
+  [[ ! -d /proc/$1 ]] && jobs -pr | grep -qx "$1"
+}
+
+note_signal() { # NAME: in its trap
+  signalled=$(kill -l "$1")
+}
+
 pass_on() { # SIGNAL
-  signalled=1
+  note_signal "$1"
   [[ ! $child ]] || kill -s "$1" "$child" 2>/dev/null
 }
 
@@ -483,11 +502,7 @@ run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends 
   child=$!
   attend "$child" &
   help_by "$!"
-  while :; do
-    signalled='' code=0
-    wait "$child" || code=$?
-    [[ $signalled ]] || break # a trap ended the wait, not the step
-  done
+  await "$child"
   child=''
   for ((tries = 0; tries < 50; tries++)); do # the last lines of rank 0 may be on their way
     [[ -e $jobdir/rank0.open ]] || break

@@ -11,7 +11,7 @@
 #PBS -v RTYPE=rt_HF,USE_SSH=1
 #PBS -m ae
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 8b67d494bac2
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 c8e83bac338e
 # submit: qsub FILE
 
 set -euo pipefail
@@ -28,7 +28,7 @@ rm -f "$jobdir"/{abort,outcome.json,rank0.open,stop} "$jobdir/${job_id}_exit.jso
 echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '2 x 8 GPUs, 2 x 8 ranks, walltime 01:00:00; prepare (none), train (pdsh), evaluate (none), upload (none)'
 
 # --- End of the job: leave an exit record and no process ---------------------------------------------------------------
-step=null signal=null kind='' child='' signalled='' helpers=()
+step=null signal=null kind='' child='' helpers=()
 
 finish() {
   local code=$? record=$jobdir/${job_id}_exit.json
@@ -51,12 +51,12 @@ ask_to_stop() { # walltime|request
 }
 
 on_walltime() {
-  signalled=1
+  [[ ! $child ]] || note_signal USR2
   [[ -e $jobdir/stop ]] || ask_to_stop walltime
 }
 
 on_signal() { # NAME NUMBER: someone ends the job
-  signalled=1
+  [[ ! $child ]] || note_signal "$1"
   if [[ ! $child || $signal != null ]]; then # nothing to wait for, or asked again
     signal="\"$1\""
     exit "$((128 + $2))"
@@ -242,11 +242,7 @@ run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends 
   child=$!
   attend "$child" &
   help_by "$!"
-  while :; do
-    signalled='' code=0
-    wait "$child" || code=$?
-    [[ $signalled ]] || break # a trap ended the wait, not the step
-  done
+  await "$child"
   child=''
   for ((tries = 0; tries < 50; tries++)); do # the last lines of rank 0 may be on their way
     [[ -e $jobdir/rank0.open ]] || break

@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 a1f2eb13eab4
+# template local.sh.j2 over base.sh.j2 and parts, sha256 5601d7ca521f
 # submit: bash FILE
 
 set -euo pipefail
@@ -16,7 +16,7 @@ rm -f "$jobdir"/{abort,outcome.json,rank0.open,stop} "$jobdir/${job_id}_exit.jso
 echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '1 x 0 GPUs, 1 x 1 ranks, walltime 24:00:00; train (mpirun)'
 
 # --- End of the job: leave an exit record and no process ---------------------------------------------------------------
-step=null signal=null kind='' child='' signalled='' helpers=()
+step=null signal=null kind='' child='' helpers=()
 
 finish() {
   local code=$? record=$jobdir/${job_id}_exit.json
@@ -39,12 +39,12 @@ ask_to_stop() { # walltime|request
 }
 
 on_walltime() {
-  signalled=1
+  [[ ! $child ]] || note_signal USR2
   [[ -e $jobdir/stop ]] || ask_to_stop walltime
 }
 
 on_signal() { # NAME NUMBER: someone ends the job
-  signalled=1
+  [[ ! $child ]] || note_signal "$1"
   if [[ ! $child || $signal != null ]]; then # nothing to wait for, or asked again
     signal="\"$1\""
     exit "$((128 + $2))"
@@ -166,11 +166,7 @@ run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends 
   child=$!
   attend "$child" &
   help_by "$!"
-  while :; do
-    signalled='' code=0
-    wait "$child" || code=$?
-    [[ $signalled ]] || break # a trap ended the wait, not the step
-  done
+  await "$child"
   child=''
   for ((tries = 0; tries < 50; tries++)); do # the last lines of rank 0 may be on their way
     [[ -e $jobdir/rank0.open ]] || break

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -295,3 +297,31 @@ def test_kill_of_one_process_ends_all(tmp_path: Path, launcher: str, victim: str
             os.kill(max(pids), signal.SIGKILL)
         assert started.all_gone() != 0
         assert record(started)["code"] not in (0, None)
+
+
+def test_child_that_ends_in_the_moment_of_a_signal_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    """Launchers end groups of processes at once; bash forgets one child of ten that dies while it takes a signal."""
+    common = Path(__file__).parents[3] / "templates" / "parts" / "common.sh"
+    lines = [
+        f"builtin source {shlex.quote(str(common))}",
+        "tell() { :; }; watch() { :; }",
+        "sleep 100 &",  # a second child, or the wait would end for want of children
+        "child=''",
+        "trap 'pass_on TERM' TERM",
+        "sleep 100 & child=$!",
+        "echo ready",
+        "await $child",
+        "echo $code",
+    ]
+    (tmp_path / "wait.sh").write_text("\n".join(lines))
+    for _ in range(100):
+        command = ["bash", str(tmp_path / "wait.sh")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as script:
+            assert script.stdout is not None
+            assert script.stdout.readline() == "ready\n"
+            os.killpg(script.pid, signal.SIGTERM)
+            try:
+                assert script.communicate(timeout=20)[0] == "143\n"
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(script.pid, signal.SIGKILL)
