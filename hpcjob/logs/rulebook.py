@@ -51,7 +51,21 @@ ROLES = {
     "follower": "an error elsewhere, seen from here",
 }
 RULES = Path(__file__).parent / "rules"
-ERRORS = ("hpcjob", "gpu", "torch", "nccl_errors", "storage", "trainers", "launchers", "schedulers", "catchall")
+ERRORS = (
+    "hpcjob",
+    "gpu",
+    "kernel",
+    "torch",
+    "nccl_errors",
+    "storage",
+    "trainers",
+    "python",
+    "launchers",
+    "schedulers",
+    "containers",
+    "tools",
+    "catchall",
+)
 """The shipped files about what goes wrong, in the order in which their rules are tried."""
 TEXT_LIMIT = 4096
 _SHAPES_KEPT = 10_000

@@ -25,7 +25,7 @@ from hpcjob.logs.events import Event, ProcessEnd
 from hpcjob.logs.explain import blame
 from hpcjob.logs.explain.cost import gpu_hours
 from hpcjob.logs.explain.evidence import Blamed, Evidence
-from hpcjob.logs.explain.exclusion import ways_to_exclude
+from hpcjob.logs.explain.exclusion import hosts_at_fault, ways_to_exclude
 from hpcjob.logs.explain.oddities import oddities, sentence
 from hpcjob.logs.explain.quotes import quotes_of
 from hpcjob.logs.explain.reasons import of_error, of_suspicion, without_cause
@@ -77,19 +77,20 @@ def judge(
 
 
 def _of_first(causes: list[Blamed], evidence: Evidence) -> Verdict:
-    verdict = _placed(of_error(causes[0], evidence), causes[1:])
+    verdict = _placed(of_error(causes[0], evidence), causes[1:], evidence)
     others = [text for blamed in causes[1:] if (text := sentence(blamed)) != verdict.cause]
     return msgspec.structs.replace(verdict, others=list(dict.fromkeys(others))[:_OTHERS_KEPT])
 
 
-def _placed(verdict: Verdict, others: list[Blamed]) -> Verdict:
+def _placed(verdict: Verdict, others: list[Blamed], evidence: Evidence) -> Verdict:
     """Add who and where from another error of the same class, if the first one does not tell."""
     if verdict.host is not None or verdict.rank is not None:
         return verdict
     for blamed in others:
         event = blamed.group.first
         if TOPICS[blame.topic_of(event)].code == verdict.code and (event.host or event.rank is not None):
-            return msgspec.structs.replace(verdict, host=event.host, rank=event.rank)
+            exclude = verdict.exclude or hosts_at_fault(blamed, event.host, evidence)
+            return msgspec.structs.replace(verdict, host=event.host, rank=event.rank, exclude=exclude)
     return verdict
 
 

@@ -21,6 +21,7 @@ from hpcjob.logs.failures import describe_code
 from hpcjob.logs.topics import TOPICS
 
 _EVIDENCE_LINES = 3
+_LINES_BESIDE = 3
 _KILLED_TOPICS = ("memory", "shm", "hardware")
 _SUSPECTS: tuple[Callable[[Evidence], Suspicion | None], ...] = (not_started, odd_call, lost_host, waited_for)
 _FIX_OF_SIGNAL = {
@@ -37,6 +38,8 @@ def of_error(blamed: Blamed, evidence: Evidence) -> Verdict:
     rank, host = event.rank, event.host
     if evidence.first_to_fail in group.ranks and evidence.first_to_fail != rank:
         rank, host = evidence.first_to_fail, None  # others said the same and were read before
+    if rank is None and host is None:
+        rank, host = _said_beside(event, evidence)
     if host is None and rank is not None:
         host = evidence.identity.host_of.get(rank)
     return Verdict(
@@ -52,6 +55,17 @@ def of_error(blamed: Blamed, evidence: Evidence) -> Verdict:
         evidence=quotes_of(blamed, evidence),
         exclude=hosts_at_fault(blamed, host, evidence),
     )
+
+
+def _said_beside(event: Event, evidence: Evidence) -> tuple[int | None, str | None]:
+    """Return rank and host that the lines around an error tell: launchers write messages of several lines."""
+    for other in evidence.blamed("cause", "symptom"):
+        near = other.group.first
+        if near.source != event.source or near.line is None or event.line is None:
+            continue
+        if abs(near.line - event.line) <= _LINES_BESIDE and (near.rank is not None or near.host is not None):
+            return near.rank, near.host
+    return None, None
 
 
 def _fix(event: Event, code: int, evidence: Evidence) -> str | None:
