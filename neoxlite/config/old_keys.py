@@ -15,6 +15,7 @@ from neoxlite.config.reader import Entry
 from neoxlite.config.values import shown
 from neoxlite.errors import ConfigError
 
+_GATED_BY = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu", "relu": "reglu"}
 _ADAM = ("adam_beta1", "adam_beta2", "adam_eps")
 _OLD = "a key of an earlier GPT-NeoX release"
 
@@ -99,19 +100,50 @@ def _openai_gelu(key: str, entry: Entry, result: dict[str, Entry]) -> str:
 
 
 def _mlp_type(key: str, entry: Entry, result: dict[str, Entry]) -> str:
+    """``mlp_type: llama`` was a gated MLP without biases, of its own width (megatron/model/transformer.py in 2023)."""
     if entry.value == "regular":
         return "ignored"
     if entry.value != "llama":
         raise ConfigError(
             f"{entry.where}: mlp_type: {shown(entry.value)} is not known", hint="use activation: gelu or swiglu"
         )
-    _put("activation", key, "swiglu", entry, result)
-    if "intermediate_size" in result and isinstance(result["intermediate_size"].value, int):
-        # It was the width itself; since 2024-09 two thirds of it are taken for both halves: three times as much.
-        width = result["intermediate_size"]
-        result["intermediate_size"] = replace(width, value=3 * width.value)
-        return f"taken as activation: swiglu, intermediate_size: {3 * width.value} (three times the old meaning)"
-    return "taken as activation: swiglu"
+    given = result.get("activation")
+    word = str(given.value).lower() if given is not None else "gelu"  # the default of activation
+    if given is not None and word not in _GATED_BY:
+        raise ConfigError(
+            f"{given.where}: activation: {shown(given.value)} has no gated form, which mlp_type: llama asks for",
+            hint=f"use one of: {', '.join(_GATED_BY)}",
+        )
+    size = 3 * _llama_width(entry, result)
+    result["activation"] = replace(given or entry, value=_GATED_BY[word])
+    result["intermediate_size"] = replace(result.get("intermediate_size", entry), value=size)
+    taken = [f"activation: {_GATED_BY[word]}", f"intermediate_size: {size} (three times the width)"]
+    if "use_bias_in_mlp" not in result:
+        result["use_bias_in_mlp"] = replace(entry, value=False)
+        taken.append("use_bias_in_mlp: false")
+    return f"taken as {', '.join(taken)}"
+
+
+def _llama_width(entry: Entry, result: dict[str, Entry]) -> int:
+    """Return the width of each matrix: intermediate_size, else 8/3 hidden sizes up to a multiple of 256.
+
+    Since 2024-09 intermediate_size is taken as three times as much, as if there were no gate.
+    """
+    given = result.get("intermediate_size", result.get("hidden_size"))
+    size = given.value if given is not None else None
+    if not isinstance(size, int) or isinstance(size, bool):
+        raise ConfigError(
+            f"{entry.where}: mlp_type: llama needs hidden_size, a whole number, in the files",
+            hint="write activation: swiglu, use_bias_in_mlp: false and intermediate_size: three times the width",
+        )
+    return size if "intermediate_size" in result else -(-(size * 8 // 3) // 256) * 256
+
+
+def _save_iters(key: str, entry: Entry, result: dict[str, Entry]) -> str:
+    """It was computed from checkpoint_factor and extra_save_iters, so that what a file said had no effect."""
+    iterations = entry.value if isinstance(entry.value, list) else [entry.value]
+    _put("extra_save_iters", key, iterations, entry, result)
+    return f"taken as extra_save_iters: {shown(iterations)}"
 
 
 _TRANSLATIONS: dict[str, Callable[[str, Entry, dict[str, Entry]], str]] = {
@@ -121,6 +153,7 @@ _TRANSLATIONS: dict[str, Callable[[str, Entry, dict[str, Entry]], str]] = {
     "geglu": _geglu,
     "openai_gelu": _openai_gelu,
     "mlp_type": _mlp_type,
+    "save_iters": _save_iters,
 }
 
 

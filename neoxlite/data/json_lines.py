@@ -59,6 +59,7 @@ class LineParser:
         # Three times as fast as bytes.count where line ends are rare.
         lines = np.count_nonzero(np.frombuffer(block, np.uint8) == _LINE_END) + (not block.endswith(b"\n"))
         try:
+            block.decode()  # fields that are not asked for may hold anything, for msgspec
             records = self._decoder.decode_lines(block)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
             records = None

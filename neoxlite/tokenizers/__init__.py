@@ -8,6 +8,7 @@ from typing import Final
 
 from neoxlite.errors import DataError
 from neoxlite.tokenizers.base import END_OF_TEXT, PADDING, Tokenizer, library_missing
+from neoxlite.tokenizers.kinds import not_given
 
 __all__ = ["END_OF_TEXT", "PADDING", "SUPPORTED", "Tokenizer", "build_tokenizer"]
 
@@ -27,10 +28,7 @@ def _gpt2(vocab_file: _Given, merge_file: _Given) -> Tokenizer:
         return load_gpt2()
     if not vocab_file or not merge_file:
         key = "merge_file" if vocab_file else "vocab_file"
-        raise DataError(
-            f"GPT2BPETokenizer needs a {key}",
-            hint=f"Set {key}, or neither vocab_file nor merge_file for GPT-2's own vocabulary.",
-        )
+        raise not_given("GPT2BPETokenizer", key)
     return load_gpt2(Path(vocab_file), Path(merge_file))
 
 
@@ -102,5 +100,5 @@ def build_tokenizer(
 
 def _needed(name: str, vocab_file: _Given) -> Path:
     if not vocab_file:
-        raise DataError(f"{name} needs a vocab_file", hint="Set vocab_file to the tokenizer's file.")
+        raise not_given(name, "vocab_file")
     return Path(vocab_file)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from neoxlite.errors import DataError
 from neoxlite.tokenizers.base import END_OF_TEXT, PADDING, encodable
@@ -14,6 +15,11 @@ from neoxlite.tokenizers.kinds import read_text, wrong_kind
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
+
+
+# Tokens of a vocabulary, besides one in a hundred, that may be none of its merges': special and added ones.
+_UNMADE: Final = 16
+_SPECIAL: Final = re.compile(r"<.+>")
 
 
 class BytePairTokenizer:
@@ -135,6 +141,7 @@ def _backend_of(path: Path, tokenizer_type: str) -> Backend:
 def _backend_of_two(vocab_file: Path, merge_file: Path, tokenizer_type: str) -> Backend:
     vocabulary = _read_vocabulary(vocab_file, tokenizer_type)
     merges = _read_merges(merge_file, tokenizer_type)
+    _check_complete(vocabulary, merges, vocab_file, merge_file)
     try:
         backend = _byte_level(vocabulary, merges)
     except Exception as error:  # the library raises Exception itself when a merge is not in the vocabulary
@@ -148,6 +155,20 @@ def _backend_of_two(vocab_file: Path, merge_file: Path, tokenizer_type: str) -> 
             hint="Give GPT-2's vocab.json, or use tokenizer_type: HFTokenizer with a tokenizer.json.",
         )
     return backend
+
+
+def _check_complete(
+    vocabulary: dict[str, int], merges: Sequence[tuple[str, str]], vocab_file: Path, merge_file: Path
+) -> None:
+    """Refuse merges that break off, which between two lines would be a tokenizer with shorter tokens."""
+    made = {left + right for left, right in merges}
+    unmade = [token for token in vocabulary if len(token) > 1 and token not in made and not _SPECIAL.fullmatch(token)]
+    if len(unmade) > max(_UNMADE, len(vocabulary) // 100):
+        raise DataError(
+            f"merge_file {merge_file}: {len(unmade):,} tokens of vocab_file {vocab_file} are made by no merge, "
+            f"{unmade[0]!r} the first",
+            hint=f"The file has {len(merges):,} merges: is it cut off? Give the merges that belong to the vocabulary.",
+        )
 
 
 def _byte_level(vocabulary: dict[str, int], merges: Sequence[tuple[str, str]]) -> Backend:

@@ -25,6 +25,29 @@ _KINDS: Final = {
     "folder": ("a folder", "set tokenizer_type: HFGPT2Tokenizer, or name a file in it"),
 }
 
+_PYTHIA: Final = "https://huggingface.co/EleutherAI/gpt-neox-20b/resolve/main/tokenizer.json"
+# Where the files of a tokenizer are to be had.
+_SOURCES: Final = {
+    "HFTokenizer": f"GPT-NeoX-20B's and Pythia's tokenizer.json: {_PYTHIA}; one of your own text: "
+    "`neoxlite data train-tokenizer`.",
+    "GPT2BPETokenizer": "GPT-2's own is built in: leave out vocab_file and merge_file, or write them with "
+    "`neoxlite data gpt2-vocab`.",
+    "HFGPT2Tokenizer": "GPT-2's own is built in: leave out vocab_file. Others are folders of Hugging Face models, with "
+    "tokenizer.json, or vocab.json and merges.txt.",
+    "SPMTokenizer": "A .model comes with the model that it belongs to (Llama's is tokenizer.model); one of your own "
+    "text: spm_train of SentencePiece.",
+}
+
+
+def not_given(tokenizer_type: str, key: str) -> DataError:
+    """Return the error of a file that the configuration does not name, with where to get it."""
+    return DataError(f"{tokenizer_type} needs a {key}", hint=f"Set {key}. {_SOURCES[tokenizer_type]}")
+
+
+def missing(tokenizer_type: str, key: str, path: Path, problem: str = "No such file or directory") -> DataError:
+    """Return the error of a file that is not there or cannot be read, with where to get it."""
+    return DataError(f"{key} {path}: {problem}", hint=f"Set {key} to its place. {_SOURCES[tokenizer_type]}")
+
 
 def detect_kind(path: Path) -> str | None:
     """Return the kind of a vocabulary ("tokenizer.json", "spm", ...) from its content; None for no known one.
@@ -82,10 +105,8 @@ def wrong_kind(
     hint = f"{tokenizer_type} needs {expected}."
     try:
         kind = detect_kind(path)
-    except FileNotFoundError:
-        return DataError(f"{key} {path}: No such file or directory", hint=f"{hint} Set {key}.")
     except OSError as error:
-        return DataError(f"{key} {path}: {error.strerror}", hint=hint)
+        return missing(tokenizer_type, key, path, error.strerror or str(error))
     if kind is not None and kind not in expected:
         what, use = _KINDS[kind]
         reason = f"{problem}; it is {what}" if problem else f"it is {what}"
@@ -103,7 +124,4 @@ def read_text(path: Path, key: str, tokenizer_type: str) -> str:
     except IsADirectoryError:
         raise wrong_kind(tokenizer_type, key, path, "a text file") from None
     except OSError as error:
-        raise DataError(
-            f"{key} {path}: {error.strerror}",
-            hint=f"Set {key} to the tokenizer's file; `neoxlite data gpt2-vocab` writes GPT-2's.",
-        ) from error
+        raise missing(tokenizer_type, key, path, error.strerror or str(error)) from error

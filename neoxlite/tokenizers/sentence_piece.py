@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from neoxlite.errors import DataError
 from neoxlite.tokenizers.base import END_OF_TEXT, encodable
-from neoxlite.tokenizers.kinds import detect_kind, wrong_kind
+from neoxlite.tokenizers.kinds import detect_kind, missing, wrong_kind
 
 _LOG = logging.getLogger(__name__)
+_LENGTH_DELIMITED: Final = 2  # protobuf's kind of field whose length is given
+_NORMALISER: Final = 3
 
 
 class SentencePieceTokenizer:
@@ -58,11 +60,10 @@ def _load(path: Path) -> Any:
         kind = detect_kind(path)
         data = path.read_bytes() if kind == "spm" else b""
     except OSError as error:
-        raise DataError(
-            f"vocab_file {path}: {error.strerror}", hint="Set vocab_file to the .model file of SentencePiece."
-        ) from error
+        raise missing("SPMTokenizer", "vocab_file", path, error.strerror or str(error)) from error
     if not data:
         raise wrong_kind("SPMTokenizer", "vocab_file", path, expected)
+    _check_whole(path, data)
     processor = SentencePieceProcessor()
     try:
         processor.LoadFromSerializedProto(data)
@@ -71,3 +72,42 @@ def _load(path: Path) -> Any:
             f"vocab_file {path}: the SentencePiece model is damaged ({error})", hint="Copy the file again."
         ) from error
     return processor
+
+
+def _check_whole(path: Path, data: bytes) -> None:
+    """Refuse a model that is cut off, which between two pieces the library takes for a smaller one.
+
+    A model is a protobuf message: pieces (field 1), how it was trained (2), how text is normalised (3), and more
+    (sentencepiece_model.proto, ``ModelProto``).
+    """
+    position, fields = 0, set()
+    while position < len(data):
+        tag, start = _varint(data, position)
+        length, start = _varint(data, start)
+        if tag & 7 != _LENGTH_DELIMITED or start + length > len(data):
+            raise DataError(
+                f"vocab_file {path}: the SentencePiece model is damaged or cut off at byte {position}",
+                hint="Copy the file again.",
+            )
+        fields.add(tag >> 3)
+        position = start + length
+    if _NORMALISER not in fields:
+        raise DataError(
+            f"vocab_file {path}: the SentencePiece model is cut off at byte {len(data)}: nothing says how text is "
+            "normalised",
+            hint="Copy the file again.",
+        )
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return a number of protobuf's and the place behind it; a number that breaks off is larger than any file."""
+    number = 0
+    for shift in range(0, 70, 7):
+        if position >= len(data):
+            return 1 << 70, position
+        byte = data[position]
+        number |= (byte & 0x7F) << shift
+        position += 1
+        if byte < 0x80:
+            break
+    return number, position

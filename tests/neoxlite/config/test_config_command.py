@@ -52,11 +52,11 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_raised_stage_and_warnings(capsys: pytest.CaptureFixture[str]) -> None:
     """A raised ZeRO stage is seen where the stage stands, with the reason among the warnings."""
-    changes = ("--set", "zero_optimization.stage=0", "--set", "wall_clock_breakdown=true")
+    changes = ("--set", "zero_optimization.stage=0", "--set", "mmap_warmup=true")
     _, out, _ = _run(capsys, "125M", *changes, "--keys", "none")
     assert "\nZeRO        stage 1 (--set), raised from 0\n" in out
     assert "\nwarning     ZeRO stage 0 is raised to 1: in bfloat16" in out
-    assert "\nwarning     without effect in neoxlite: wall_clock_breakdown\n" in out
+    assert "\nwarning     without effect in neoxlite: mmap_warmup (pages are read when they are needed)\n" in out
     assert "\nnote        gradient_clipping 1.0 clips here" in out
 
 
@@ -88,7 +88,7 @@ def test_each_key_has_an_origin(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert rows["zero_stage"] == ["derived", "0"]
     assert rows["zero_optimization.overlap_comm"] == ["default", "false"]
     assert rows["optimizer.params.lr"] == ["小.yml:11", "0.001"]
-    assert "wandb_project" not in rows
+    assert "mmap_warmup" not in rows
 
 
 def test_origins_inside_a_block(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neoxlite.config import ConfigError, NeoxConfig, key_table, load_config
+from neoxlite.config import ConfigError, key_table, load_config
 from neoxlite.config.keys import block_table, old_key_table
 from neoxlite.config.reader import shipped_folder
-from neoxlite.config.summary import resolved
 from tests.neoxlite.config.samples import minimal_text
+from tests.neoxlite.fuzz.targets import check_config, use_config
 
 _SCALARS = (
     st.none()
@@ -49,22 +48,12 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def _use(cfg: NeoxConfig) -> None:
-    """Do the arithmetic that the command and the planner do, and list all values with their origins."""
-    resolved(cfg)
-    padded = cfg.padded_vocab_size(1000)
-    cfg.parameter_count(padded)
-    cfg.flops_per_iteration(padded)
-    if cfg.num_layers <= 64:
-        cfg.pipeline_partition(max(1, cfg.pipe_parallel_size), padded)
-
-
 @settings(derandomize=True, deadline=None, max_examples=300)
 @given(key=st.sampled_from(sorted(key_table())), value=_VALUES)
 def test_any_value_of_any_key(small: Path, key: str, value: Any) -> None:
     """Any YAML value for any of the 321 keys resolves and can be computed with, or is refused on one line."""
     try:
-        _use(load_config(small, overrides={key: value}, world_size=2, allow_unsupported=True))
+        use_config(load_config(small, overrides={key: value}, world_size=2, allow_unsupported=True))
     except ConfigError as error:
         message = error.message
     else:
@@ -77,27 +66,6 @@ def _sections(text: str) -> list[int]:
     return [0, *itertools.accumulate(len(line) for line in text.encode().splitlines(keepends=True))]
 
 
-def _load_damaged(path: Path, data: bytes) -> None:
-    """Load ``data``: a configuration comes out, or a message on one line with the file's name or the missing key."""
-    path.write_bytes(data)
-    try:
-        cfg = load_config(path, allow_unsupported=True)
-        _use(cfg)
-    except ConfigError as error:
-        message = error.message
-    else:
-        return
-    assert "\n" not in message
-    assert message.isprintable()
-    assert path.name in message or _IS_ABOUT_A_WHOLE.search(message), message
-
-
-# What is missing, or wrong between several keys, has no line.
-_IS_ABOUT_A_WHOLE = re.compile(
-    r"not given|neither|is given without|padded_vocab|cannot be counted|pipe_partition_method"
-)
-
-
 @pytest.mark.parametrize("name", ["2-7B.yml", "quickstart.yml", "mistral/7B.yml"])
 def test_cut_at_every_line(name: str, tmp_path: Path) -> None:
     """A file cut where a line begins, and in the middle of each, as a full disk leaves it."""
@@ -105,7 +73,7 @@ def test_cut_at_every_line(name: str, tmp_path: Path) -> None:
     starts = _sections(text)
     for start, end in itertools.pairwise(starts):
         for length in (start, (start + end) // 2):
-            _load_damaged(tmp_path / "cut.yml", text.encode()[:length])
+            check_config(tmp_path / "cut.yml", text.encode()[:length])
 
 
 @pytest.mark.parametrize("name", ["125M.yml", "local_setup.yml"])
@@ -120,7 +88,7 @@ def test_every_cut_and_flip(path: Path, tmp_path: Path) -> None:
     """Every shipped file cut at every byte, and with one bit of every byte flipped; of the smallest, every bit."""
     whole = path.read_bytes()
     for length in range(len(whole)):
-        _load_damaged(tmp_path / "cut.yml", whole[:length])
+        check_config(tmp_path / "cut.yml", whole[:length])
     for bit in range(8) if path.stem in ("quickstart", "local_setup") else [None]:
         _flip(tmp_path, whole, range(len(whole)), bit)
 
@@ -131,7 +99,7 @@ def _flip(folder: Path, whole: bytes, positions: range, bit: int | None = None) 
             return
         damaged = bytearray(whole)
         damaged[position] ^= 1 << (number % 8 if bit is None else bit)
-        _load_damaged(folder / "flipped.yml", bytes(damaged))
+        check_config(folder / "flipped.yml", bytes(damaged))
 
 
 _YAML_MARKS = "ab:-[]{}#&*!|>'\"%@`,? \n\t0.\u3042"
@@ -143,7 +111,7 @@ _YAML_MARKS = "ab:-[]{}#&*!|>'\"%@`,? \n\t0.\u3042"
 )
 def test_any_bytes(small: Path, data: bytes) -> None:
     """Whatever the bytes of a file: no other exception than one that names it."""
-    _load_damaged(small.with_name("any.yml"), data)
+    check_config(small.with_name("any.yml"), data)
 
 
 _EDITS = st.lists(
@@ -161,7 +129,7 @@ def _edit(small: Path, edits: list[tuple[int, int, str]]) -> None:
     text = (shipped_folder() / "2-7B.yml").read_text(encoding="utf-8")
     for position, deleted, inserted in edits:
         text = text[:position] + inserted + text[position + deleted :]
-    _load_damaged(small.with_name("edited.yml"), text.encode())
+    check_config(small.with_name("edited.yml"), text.encode())
 
 
 @settings(derandomize=True, deadline=None, max_examples=150)
@@ -185,7 +153,7 @@ def test_edited_files_at_length(small: Path, edits: list[tuple[int, int, str]]) 
 def test_any_value_inside_a_block(small: Path, key: str, value: Any) -> None:
     """The same for every known key inside a block."""
     try:
-        _use(load_config(small, overrides={key: value}, world_size=2, allow_unsupported=True))
+        use_config(load_config(small, overrides={key: value}, world_size=2, allow_unsupported=True))
     except ConfigError as error:
         message = error.message
     else:
@@ -205,7 +173,7 @@ def test_any_two_values(small: Path, key: str, value: Any, other: str, another: 
     """Any values of any two keys, among them keys inside blocks and of earlier releases."""
     try:
         overrides = {key: value, other: another}
-        _use(load_config(small, overrides=overrides, world_size=2, allow_unsupported=True))
+        use_config(load_config(small, overrides=overrides, world_size=2, allow_unsupported=True))
     except ConfigError as error:
         message = error.message
     else:

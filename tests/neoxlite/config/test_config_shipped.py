@@ -23,6 +23,7 @@ _LLAMA += [f"llama2/{size}" for size in ("7B", "13B", "70B", "codellama_7B", "co
 _OTHER = {"fp16", "bf16", "data_types", "data_path", "vocab_file", "save", "load", "tensorboard_dir", "split"}
 _OTHER |= {"tokenizer_type", "pipe_parallel_size", "data_impl", "attention_config", "precision"}
 _OTHER |= {f"{part}_data_paths" for part in ("train", "valid", "test")}
+_OTHER |= {"wall_clock_breakdown", "use_wandb", "wandb_project", "wandb_host", "wandb_team", "wandb_group"}
 # And where GPT-NeoX's file is not the model it is named after.
 _STAGE_0 = {"zero_optimization": "stage 0 would be raised to 1 in bfloat16"}
 _LLAMA_2 = {"use_bias_in_mlp": "Llama 2 has no biases"}

@@ -180,6 +180,44 @@ def test_wrong_value(changes: dict[str, Any], words: str, load: Load) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [
+        ({"hidden_size": 66}, "nearest: 3 or 6 heads"),
+        ({"pos_emb": "rotary", "rotary_pct": 0.2}, "nearest: rotary_pct 0.125 or 0.25"),
+        ({"pos_emb": "rotary", "rotary_pct": 0.05}, "nearest: rotary_pct 0.125"),
+        ({"pos_emb": "rotary", "hidden_size": 384, "rotary_pct": 0.35}, "nearest: rotary_pct 0.3334 or 0.3542"),
+        ({"pos_emb": "rotary", "hidden_size": 4}, "nearest: rotary_pct none: a head of 1 channels has no pair"),
+        ({"num_kv_heads": 3}, "nearest: num_kv_heads 2 or 4"),
+        (
+            {"num_attention_heads": 32, "num_kv_heads": 2, "model_parallel_size": 4, "world_size": 4},
+            "nearest: num_kv_heads 4",
+        ),
+        (
+            {"num_attention_heads": 32, "num_kv_heads": 12, "model_parallel_size": 4, "world_size": 4},
+            "nearest: num_kv_heads 8 or 16",
+        ),
+        (
+            {"num_attention_heads": 8, "model_parallel_size": 3, "world_size": 3},
+            "nearest: model_parallel_size 2 or 4",
+        ),
+    ],
+)
+def test_nearest_choices_are_valid(changes: dict[str, Any], hint: str, load: Load) -> None:
+    """A failed equation names the nearest values that satisfy it, and those load."""
+    with pytest.raises(ConfigError) as caught:
+        load(**changes)
+    assert caught.value.hint == hint
+    *_, word, value = hint.removesuffix(" heads").split(" or ")[0].split()
+    if "none" in hint:
+        return
+    key = word if "_" in word else "num_attention_heads"
+    first = {**changes, key: float(value) if "." in value else int(value)}
+    if key == "model_parallel_size":
+        first["world_size"] = first[key]
+    assert load(**first).value(key) == first[key]
+
+
 def test_a_mistake_inside_a_block_has_its_own_line(load: Load) -> None:
     """The line of the value itself, not of the block that it is in."""
     with pytest.raises(ConfigError, match=r"small\.yml:11: optimizer\.params\.lr must be a number"):

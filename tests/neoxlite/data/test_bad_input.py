@@ -14,49 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from neoxlite.data.gpt_dataset import GPTDataset
-from neoxlite.data.index_map import build_index_map
 from neoxlite.data.indexed import IndexedDataset
 from neoxlite.data.preprocess import Options, tokenize_files
-from neoxlite.data.repair import repair_dataset
-from neoxlite.errors import DataError
 from neoxlite.tokenizers import build_tokenizer
-from neoxlite.tokenizers.gpt2_vocabulary import MERGES_FILE
+from neoxlite.tokenizers.gpt2_vocabulary import MERGES_FILE, vocabulary_json
+from tests.neoxlite.fuzz.targets import check_dataset, refusal
 
 DATASETS = ["u16_multiseq", "u16_emptydoc", "i32_simple", "cached_i32"]
-SEQ_LENGTH = 3
-
-
-def _refusal(work: Callable[[], object]) -> DataError | None:
-    """Do something and return its message; None if it was done. Any other error is the test's."""
-    try:
-        work()
-    except DataError as error:
-        return error
-    return None
-
-
-def _use(prefix: str) -> None:
-    """Open, verify and read all samples, as training would."""
-    dataset = IndexedDataset(prefix)
-    dataset.verify()
-    index_map = build_index_map(dataset.sizes, range(len(dataset)), num_samples=1, seq_length=SEQ_LENGTH, seed=1)
-    samples = GPTDataset(dataset, index_map, SEQ_LENGTH)
-    for number in range(len(samples) + 1):
-        assert samples.sample(number).size == SEQ_LENGTH + 1
-
-
-def _check(prefix: str, changed: str) -> None:
-    """A damaged dataset is used without an error or refused with its name; a repair never fails otherwise."""
-    refused = _refusal(lambda: _use(prefix))
-    # Without the prefix are only the messages of the index map, to which the caller adds it.
-    assert refused is None or prefix in refused.message or "tokens" in refused.message, changed
-    assert refused is None or refused.hint, changed
-    mended = f"{prefix}_mended"
-    if _refusal(lambda: repair_dataset(prefix, mended)) is None:
-        # Tokens are what they are: of a flipped bit in them only a negative one is seen.
-        unseen = _refusal(lambda: IndexedDataset(mended).verify())
-        assert unseen is None or "is negative" in unseen.message, changed
 
 
 def _sections(name: str, length: int) -> list[int]:
@@ -74,10 +38,10 @@ def test_cut_at_section_boundaries(name: str, suffix: str, copied: Callable[[str
     good = path.read_bytes()
     for length in _sections(name, len(good)):
         path.write_bytes(good[:length])
-        refused = _refusal(lambda: IndexedDataset(prefix))
+        refused = refusal(lambda: IndexedDataset(prefix))
         assert refused is not None
         assert str(path) in refused.message
-        _check(prefix, f"{name}.{suffix} cut at {length}")
+        check_dataset(prefix, f"{name}.{suffix} cut at {length}")
 
 
 def _flip(data: bytes, bit: int) -> bytes:
@@ -103,7 +67,7 @@ def _flip_bits(prefix: str, step: int) -> None:
         good = path.read_bytes()
         for bit in range(0, 8 * len(good), step):
             path.write_bytes(_flip(good, bit))
-            _check(prefix, f"{path.name}, bit {bit}")
+            check_dataset(prefix, f"{path.name}, bit {bit}")
         path.write_bytes(good)
 
 
@@ -116,10 +80,10 @@ def test_huge_counts(at: int, value: int, copied: Callable[[str, str], str]) -> 
     data = bytearray(path.read_bytes())
     struct.pack_into("<Q", data, at, value)
     path.write_bytes(data)
-    refused = _refusal(lambda: IndexedDataset(prefix))
+    refused = refusal(lambda: IndexedDataset(prefix))
     assert refused is not None
     assert str(value) in refused.message
-    _check(prefix, f"{value} at {at}")
+    check_dataset(prefix, f"{value} at {at}")
 
 
 @pytest.mark.parametrize(
@@ -130,10 +94,10 @@ def test_other_files_under_the_name(content: bytes, suffix: str, copied: Callabl
     """Text, pickles, archives and zeros are no dataset."""
     prefix = copied("u16_simple", "d")
     Path(f"{prefix}.{suffix}").write_bytes(content)
-    refused = _refusal(lambda: IndexedDataset(prefix))
+    refused = refusal(lambda: IndexedDataset(prefix))
     assert refused is not None
     assert f"{prefix}.{suffix}" in refused.message
-    _check(prefix, str(content))
+    check_dataset(prefix, str(content))
 
 
 @pytest.mark.parametrize("suffix", ["idx", "bin"])
@@ -143,10 +107,10 @@ def test_folders_and_dead_links(suffix: str, copied: Callable[[str, str], str]) 
     path = Path(f"{prefix}.{suffix}")
     path.unlink()
     path.symlink_to("nowhere")
-    assert "does not exist" in str(_refusal(lambda: IndexedDataset(prefix)))
+    assert "does not exist" in str(refusal(lambda: IndexedDataset(prefix)))
     path.unlink()
     path.mkdir()
-    assert f"{path} does not exist" in str(_refusal(lambda: IndexedDataset(prefix)))
+    assert f"{path} does not exist" in str(refusal(lambda: IndexedDataset(prefix)))
 
 
 VOCABULARIES = {
@@ -184,7 +148,7 @@ def _damage(tokenizer_type: str, golden: Path, folder: Path, count: int) -> None
             # Half of the places are near the beginning, where the structure is.
             place = draw.randrange(len(good) if number % 2 else min(len(good), 2000))
             path.write_bytes(good[:place] if number % 3 == 0 else _flip(good, 8 * place + draw.randrange(8)))
-            refused = _refusal(use)
+            refused = refusal(use)
             assert refused is None or str(path) in refused.message
             assert refused is None or refused.hint
             assert number % 3 or refused is not None or tokenizer_type == "SPMTokenizer"
@@ -201,6 +165,57 @@ def test_damaged_vocabularies(tokenizer_type: str, golden: Path, tmp_path: Path)
 def test_many_damaged_vocabularies(tokenizer_type: str, golden: Path, tmp_path: Path) -> None:
     """The same for two thousand places."""
     _damage(tokenizer_type, golden, tmp_path, 2000)
+
+
+def _spm_pieces(data: bytes) -> list[int]:
+    """Return where each piece of a SentencePiece model ends: the library itself takes a model cut there."""
+    ends, position = [], 0
+    while data[position] == 0x0A and data[position + 1] < 0x80:
+        position += 2 + data[position + 1]
+        ends.append(position)
+    return ends
+
+
+def test_sentence_piece_cut_between_pieces(golden: Path, tmp_path: Path) -> None:
+    """Cut where a piece ends, a model is one with fewer pieces to the library; here it is refused with the byte."""
+    good = (golden / "tokenized" / "own_spm.model").read_bytes()
+    ends = _spm_pieces(good)
+    assert len(ends) == 600
+    path = tmp_path / "短.model"
+    for end in (*ends[:3], *ends[3:-3:50], *ends[-3:]):
+        for length in (end - 1, end, end + 1):
+            path.write_bytes(good[:length])
+            refused = refusal(lambda: build_tokenizer("SPMTokenizer", path))
+            assert refused is not None
+            assert f"{path}: the SentencePiece model is" in refused.message
+            assert "cut off at byte " in refused.message
+
+
+@pytest.mark.full
+def test_sentence_piece_cut_anywhere(golden: Path, tmp_path: Path) -> None:
+    """The same for every byte up to the normaliser; behind it nothing is left that changes ids."""
+    good = (golden / "tokenized" / "own_spm.model").read_bytes()
+    whole = build_tokenizer("SPMTokenizer", golden / "tokenized" / "own_spm.model").encode("日本 one two")
+    path = tmp_path / "x.model"
+    accepted = []
+    for length in range(len(good)):
+        path.write_bytes(good[:length])
+        if refusal(lambda: build_tokenizer("SPMTokenizer", path)) is None:
+            accepted.append(length)
+            assert build_tokenizer("SPMTokenizer", path).encode("日本 one two") == whole
+    assert len(accepted) <= 2
+
+
+@pytest.mark.parametrize("lines", [1, 2, 1000, 49_000])
+def test_merges_cut_between_lines(lines: int, tmp_path: Path) -> None:
+    """Merges that break off at the end of a line are pairs all the same, and would make shorter tokens."""
+    kept = MERGES_FILE.read_text(encoding="utf-8").splitlines(keepends=True)[:lines]
+    (tmp_path / "merges.txt").write_text("".join(kept), encoding="utf-8")
+    (tmp_path / "vocab.json").write_text(vocabulary_json(), encoding="utf-8")
+    refused = refusal(lambda: build_tokenizer("GPT2BPETokenizer", tmp_path / "vocab.json", tmp_path / "merges.txt"))
+    assert refused is not None
+    assert f"merges.txt: {50_001 - lines:,} tokens of vocab_file" in refused.message
+    assert f"{lines - 1:,} merges" in str(refused.hint)
 
 
 WRONG_JSON = [
@@ -228,7 +243,7 @@ def test_wrong_types_of_vocabularies(content: bytes, tokenizer_type: str, tmp_pa
     for name in ("vocab.json", "merges.txt", "tokenizer.json"):
         (tmp_path / name).write_bytes(content)
     path = tmp_path if tokenizer_type == "HFGPT2Tokenizer" else tmp_path / "vocab.json"
-    refused = _refusal(lambda: build_tokenizer(tokenizer_type, path, tmp_path / "merges.txt"))
+    refused = refusal(lambda: build_tokenizer(tokenizer_type, path, tmp_path / "merges.txt"))
     assert refused is not None
     assert str(tmp_path) in refused.message
     assert refused.hint
@@ -239,7 +254,7 @@ def test_wrong_merges(content: bytes, tmp_path: Path) -> None:
     """Merges that are no pairs, or of tokens that are not in the vocabulary."""
     (tmp_path / "merges.txt").write_bytes(content)
     (tmp_path / "vocab.json").write_text('{"<|endoftext|>": 0, "x": 1}', encoding="utf-8")
-    refused = _refusal(lambda: build_tokenizer("GPT2BPETokenizer", tmp_path / "vocab.json", tmp_path / "merges.txt"))
+    refused = refusal(lambda: build_tokenizer("GPT2BPETokenizer", tmp_path / "vocab.json", tmp_path / "merges.txt"))
     assert refused is not None
     assert "merges.txt" in refused.message
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neoxlite.config import load_config
 from neoxlite.errors import DataError
 from neoxlite.tokenizers import Tokenizer, build_tokenizer
 from neoxlite.tokenizers.gpt2_vocabulary import MERGES_FILE, gpt2_ranks, vocabulary_json
@@ -278,6 +280,72 @@ def test_refused_arguments(tmp_path: Path, gpt2_files: tuple[Path, Path]) -> Non
     ):
         with pytest.raises(DataError, match=message):
             build_tokenizer(*arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "source"),
+    [
+        (("HFTokenizer", "無い.json"), "https://huggingface.co/EleutherAI/gpt-neox-20b/resolve/main/tokenizer.json"),
+        (("HFTokenizer",), "https://huggingface.co/EleutherAI/gpt-neox-20b/resolve/main/tokenizer.json"),
+        (("GPT2BPETokenizer", "vocab.json", "merges.txt"), "`neoxlite data gpt2-vocab`"),
+        (("GPT2BPETokenizer", "vocab.json"), "`neoxlite data gpt2-vocab`"),
+        (("HFGPT2Tokenizer", "folder"), "GPT-2's own is built in"),
+        (("SPMTokenizer", "a.model"), "Llama's is tokenizer.model"),
+        (("SPMTokenizer",), "Llama's is tokenizer.model"),
+        (("TiktokenTokenizer", "cl100k_base"), "https://openaipublic.blob.core.windows.net/encodings/cl100k_base"),
+    ],
+)
+def test_missing_files_name_where_to_get_them(
+    arguments: tuple[str, ...], source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is not there, or not named in the configuration: the place and where it is to be had."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    with pytest.raises(DataError) as caught:
+        build_tokenizer(*arguments)
+    assert source in str(caught.value.hint)
+    assert len(arguments) == 1 or "vocab_file" in caught.value.message or "merge_file" in caught.value.message
+
+
+def test_nothing_asks_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kind is built and used, or refused, while every address and connection is an error."""
+
+    def refuse(*arguments: object) -> None:
+        raise AssertionError(f"asks the network: {arguments}")
+
+    for name in ("getaddrinfo", "create_connection"):
+        monkeypatch.setattr(socket, name, refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    for name, vocab_file in (
+        ("GPT2BPETokenizer", None),
+        ("HFTokenizer", TOKENIZER_JSON),
+        ("HFGPT2Tokenizer", "gpt2"),
+        ("HFGPT2Tokenizer", None),
+        ("SPMTokenizer", GOLDEN / "own_spm.model"),
+        ("CharLevelTokenizer", None),
+        ("TiktokenTokenizer", "gpt2"),
+    ):
+        assert build_tokenizer(name, vocab_file).encode("ab")
+    for name, vocab_file in (("HFGPT2Tokenizer", "gpt2-large"), ("TiktokenTokenizer", "o200k_base")):
+        with pytest.raises(DataError):
+            build_tokenizer(name, vocab_file)
+
+
+@pytest.mark.parametrize("case", ["1x1", "1x2", "1x4", "1x8", "128x1", "128x2", "128x4", "128x8"])
+def test_padding_as_upstream(case: str, told: dict[str, Any]) -> None:
+    """The padded vocabulary for each multiple and tensor parallel size that upstream was asked for."""
+    multiple, ranks = map(int, case.split("x"))
+    overrides = {"make_vocab_size_divisible_by": multiple, "model_parallel_size": ranks}
+    cfg = load_config("350M", overrides=overrides)
+    for name, vocab_file in (
+        ("GPT2BPETokenizer", None),
+        ("HFTokenizer", TOKENIZER_JSON),
+        ("SPMTokenizer", GOLDEN / "own_spm.model"),
+        ("CharLevelTokenizer", None),
+    ):
+        size = build_tokenizer(name, vocab_file).vocab_size
+        assert cfg.padded_vocab_size(size) == told["tokenizers"][name]["padded_vocab_size"][case]
 
 
 @pytest.mark.parametrize(

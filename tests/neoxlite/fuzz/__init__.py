@@ -1,0 +1,1 @@
+"""Fuzzing of the readers of files that users bring: see `tests.neoxlite.fuzz.__main__`."""
