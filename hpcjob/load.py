@@ -10,13 +10,15 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from hpcjob import documents, resources
+from hpcjob.after import Dependency
+from hpcjob.arrays import with_lines
 from hpcjob.documents import Document, dotted
 from hpcjob.errors import InputError
 from hpcjob.job import ENV_NAME, ENV_NAME_HINT, JobFile, Text
@@ -47,10 +49,20 @@ class Override(msgspec.Struct, frozen=True):
 
     def apply(self, document: Document) -> None:
         """Set the value in ``document``. Raises InputError where the path leads nowhere or the text is no YAML."""
+        path = _value_of_param(self.path, document)
         if self.is_yaml:
-            document.set_text(self.path, self.value, self.place)
+            document.set_text(path, self.value, self.place)
         else:
-            document.set(self.path, self.value, self.place)
+            document.set(path, self.value, self.place)
+
+
+def _value_of_param(path: str | tuple[str | int, ...], document: Document) -> str | tuple[str | int, ...]:
+    """Return where ``params.NAME`` is set: a declaration of several lines keeps them."""
+    parts = tuple(path.split(".")) if isinstance(path, str) else path
+    params = document.data.get("params")
+    if len(parts) == 2 and parts[0] == "params" and isinstance(params, dict) and isinstance(params.get(parts[1]), dict):
+        return (*parts, "value")
+    return path
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -59,9 +71,11 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
     Attributes:
         profile: profile of a job that names none.
         accounts: profile name or alias -> group account.
+        mail_to: address for the mails of jobs that ask for some.
     """
 
     profile: Text | None = None
+    mail_to: Text | None = None
     accounts: dict[Text, Text] = {}
 
 
@@ -252,7 +266,18 @@ def _job_document(path: Path | None, overrides: Iterable[Override]) -> Document:
 
 def _to_job(document: Document) -> JobFile:
     _keep_env(document)
+    _keep_values(document)
     return documents.convert(document, JobFile, "job file")
+
+
+def _keep_values(document: Document) -> None:
+    """The items of an array's list are text: numbers keep their spelling."""
+    array = document.data.get("array")
+    if not isinstance(array, list):
+        return
+    for number, value in enumerate(array):
+        if isinstance(value, (bool, int, float)):
+            array[number] = document.texts.get(("array", number), str(value))
 
 
 def _keep_env(document: Document) -> None:
@@ -288,14 +313,44 @@ class Sources(msgspec.Struct, frozen=True):
     profile: Source
 
 
+class Prepared(msgspec.Struct, frozen=True):
+    """A plan and what it was made from."""
+
+    plan: Plan
+    sources: Sources
+
+
+FindAfter = Callable[[JobFile, ClusterProfile], tuple[list[Dependency], list[str]]]
+
+
 def prepare(
     job: str | None = None,
     *,
     profile: str | None = None,
     overrides: Iterable[Override] = (),
     interpreter: str | None = None,
+    find_after: FindAfter | None = None,
 ) -> tuple[Plan, Sources]:
-    """Bring job file, profile, options and settings together.
+    """Bring job file, profile, options and settings together, for a job without a sweep; see `prepare_all`.
+
+    Raises:
+        InputError: as `prepare_all`, or it is a sweep.
+    """
+    every = prepare_all(job, profile=profile, overrides=overrides, interpreter=interpreter, find_after=find_after)
+    if len(every) > 1:
+        raise InputError(f"sweep: {len(every)} jobs, and one is asked for", hint="hpcjob submit submits them all")
+    return every[0].plan, every[0].sources
+
+
+def prepare_all(
+    job: str | None = None,
+    *,
+    profile: str | None = None,
+    overrides: Iterable[Override] = (),
+    interpreter: str | None = None,
+    find_after: FindAfter | None = None,
+) -> list[Prepared]:
+    """Bring job file, profile, options and settings together; return the plan of each job of a sweep, else of one.
 
     The profile is that of the argument, the job file, ``HPCJOB_PROFILE`` or the settings, in this order; the account
     that of the options, the job file, ``HPCJOB_ACCOUNT`` or the settings.
@@ -304,6 +359,7 @@ def prepare(
         job: path or name of a job file; None: the 2.7B data-parallel run, on this machine the quickstart.
         overrides: values on top of the job file; a path ``profile.X`` sets X of the profile.
         interpreter: Python of a job that names none; default: the one that runs this.
+        find_after: finds the jobs that ``after`` names; None leaves it out.
 
     Raises:
         InputError: a file or value is refused; the message names its place.
@@ -328,19 +384,44 @@ def prepare(
         path = find_job(_DEFAULT_JOB_HERE if cluster.scheduler.type == "local" else _DEFAULT_JOB)
         notes.append(f"no job file given: {_label(path)}")
         document = _job_document(path, for_job)
-    wanted = _to_job(document)
     job_source = Source(label=_label(path), sha256=hashlib.sha256(read_regular(path)).hexdigest(), path=path)
-    plan = make_plan(
-        wanted,
-        cluster,
-        name=path.stem,
-        interpreter=interpreter or sys.executable,
-        account=wanted.account or os.environ.get("HPCJOB_ACCOUNT") or _account(settings, cluster),
-        notes=notes,
-        job_source=job_source,
-        profile_source=profile_source,
-    )
-    return plan, Sources(job_source, profile_source)
+    every = []
+    for point in _points(document, path.stem):
+        told = [*notes, *_fill(point)]
+        wanted = with_lines(_to_job(point))
+        if wanted.mail and wanted.mail_to is None:
+            wanted = msgspec.structs.replace(wanted, mail_to=settings.mail_to)
+        after, about = find_after(wanted, cluster) if find_after and wanted.after is not None else ([], [])
+        plan = make_plan(
+            wanted,
+            cluster,
+            name=path.stem,
+            interpreter=interpreter or sys.executable,
+            account=wanted.account or os.environ.get("HPCJOB_ACCOUNT") or _account(settings, cluster),
+            after=after,
+            notes=[*told, *about],
+            job_source=job_source,
+            profile_source=profile_source,
+        )
+        every.append(Prepared(plan, Sources(job_source, profile_source)))
+    return every
+
+
+def _points(document: Document, name: str) -> list[Document]:
+    if "sweep" not in document.data:
+        return [document]
+    from hpcjob.sweeps import points
+
+    return points(document, name)
+
+
+def _fill(document: Document) -> list[str]:
+    """Put in the values of ``params``; a job without them that names one is refused too."""
+    if "params" not in document.data and "{params." not in str(document.data):
+        return []
+    from hpcjob.params import fill
+
+    return fill(document)
 
 
 def _is_for_profile(override: Override) -> bool:

@@ -20,11 +20,13 @@ def cancel(jobs: tuple[str, ...], as_json: bool) -> int:
     Examples:
       hpcjob cancel latest
       hpcjob cancel 12345 12346
+      hpcjob cancel 12345_7             one element of an array
     """
     import json
 
     from hpcjob.cli.jobs import chosen, load_index, printable
     from hpcjob.errors import SchedulerError
+    from hpcjob.tracking.dependencies import left_behind
     from hpcjob.tracking.watch import cancel as cancel_job
 
     index = load_index()
@@ -41,6 +43,8 @@ def cancel(jobs: tuple[str, ...], as_json: bool) -> int:
             print(json.dumps({"id": record.id, "profile": record.profile, "told": told}, ensure_ascii=False))
         else:
             print(f"{record.id}  {printable(record.name)}  {told}", flush=True)
+        if note := left_behind(record, index):
+            click.echo(f"hpcjob: note: {note}", err=True)
     if failed is not None:
         raise failed
     return 0

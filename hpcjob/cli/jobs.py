@@ -59,6 +59,8 @@ def describe(record: Record) -> dict[str, Any]:
         "server": record.server,
         "submitted": record.submitted,
         "nodes": record.nodes,
+        "array": record.array,
+        "after": list(record.after),
         "jobdir": str(record.jobdir),
         "log": record.log,
     }

@@ -11,7 +11,7 @@ import click
 from hpcjob.errors import InputError
 
 if TYPE_CHECKING:
-    from hpcjob.load import Sources
+    from hpcjob.load import FindAfter
     from hpcjob.plan import Plan
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,7 +35,6 @@ def complete_profile(ctx: click.Context, parameter: click.Parameter, incomplete:
 
 
 _OPTIONS = (
-    click.argument("job", required=False, shell_complete=_complete_job),
     click.option(
         "--profile", "-p", metavar="NAME", shell_complete=complete_profile, help="Cluster profile, or its file."
     ),
@@ -48,18 +47,33 @@ _OPTIONS = (
     click.option("--name", "-N", metavar="NAME", help="Name of the job."),
     click.option("--python", metavar="PATH", help="Interpreter, virtual environment, or conda:NAME."),
     click.option("--env", multiple=True, metavar="K=V", help="Variable for all ranks (again for more)."),
+    click.option(
+        "--after",
+        multiple=True,
+        metavar="[COND:]JOB",
+        help="Start after JOB has ended well; COND is ok, any or notok (again for more).",
+    ),
     click.option("--set", "settings", multiple=True, metavar="A.B=C", help="Set any key of the job (again for more)."),
 )
 
 
 def job_options(function: F) -> F:
-    """Give a command the argument JOB and the shared options. Pass them on with `plan_from_options`."""
+    """Give a command the argument JOB and the shared options. Pass them on with `plans_from_options`."""
+    return click.argument("job", required=False, shell_complete=_complete_job)(_with_options(function))
+
+
+def jobs_options(function: F) -> F:
+    """Give a command any number of arguments JOB, and the shared options."""
+    return click.argument("jobs", nargs=-1, metavar="[JOB]...", shell_complete=_complete_job)(_with_options(function))
+
+
+def _with_options(function: F) -> F:
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
-def plan_from_options(
+def plans_from_options(
     *,
     job: str | None = None,
     profile: str | None = None,
@@ -72,14 +86,16 @@ def plan_from_options(
     name: str | None = None,
     python: str | None = None,
     env: Sequence[str] = (),
+    after: Sequence[str] = (),
     settings: Sequence[str] = (),
-) -> tuple[Plan, Sources]:
-    """Return the plan that the options of `job_options` ask for and the files it was made from (`load.Sources`).
+    find_after: FindAfter | None = None,
+) -> list[Plan]:
+    """Return the plans that the options of `job_options` ask for: one, or one for each point of a sweep.
 
     Raises:
         InputError: an option, the job file or the profile is refused; the message names the option, or file and line.
     """
-    from hpcjob.load import Override, prepare
+    from hpcjob.load import Override, prepare_all
 
     single = {"walltime": walltime, "launcher": launcher, "account": account, "queue": queue, "name": name}
     counts = {"nodes": nodes, "gpus_per_node": gpus_per_node}
@@ -93,10 +109,39 @@ def plan_from_options(
     for item in env:
         variable, value = _split(item, "--env", "K=V")
         overrides.append(Override(("env", variable), value, f"--env {variable}"))
+    if after:
+        overrides.append(Override("after", _after(after), "--after"))
     for item in settings:
         path, value = _split(item, "--set", "a.b=c")
         overrides.append(Override(path, value, f"--set {path}", is_yaml=True))
-    return prepare(job, profile=profile, overrides=overrides)
+    prepared = prepare_all(job, profile=profile, overrides=overrides, find_after=find_after)
+    return [one.plan for one in prepared]
+
+
+def show_warnings(plan: Plan, *, strict: bool) -> None:
+    """Print on stderr what looks wrong in a job.
+
+    Raises:
+        InputError: something does, and ``strict`` is set.
+    """
+    from hpcjob.lint import lint
+
+    found = lint(plan)
+    for warning in found:
+        click.echo(f"hpcjob: warning: {warning}", err=True)
+    if strict and found:
+        count = "1 warning" if len(found) == 1 else f"{len(found)} warnings"
+        raise InputError(f"--strict: {count}", hint="mend them, or leave --strict out")
+
+
+def _after(items: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {"ok": [], "any": [], "notok": []}
+    for item in items:
+        condition, colon, name = item.partition(":")
+        condition = condition.removeprefix("after")
+        known = bool(colon) and condition in found
+        found[condition if known else "ok"].append(name if known else item)
+    return found
 
 
 def _split(item: str, option: str, shape: str) -> tuple[str, str]:

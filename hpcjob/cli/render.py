@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcjob.cli.options import job_options, plan_from_options
+from hpcjob.cli.options import job_options, plans_from_options, show_warnings
 from hpcjob.errors import InputError
+
+if TYPE_CHECKING:
+    from hpcjob.after import Dependency
+    from hpcjob.job import JobFile
+    from hpcjob.profile import ClusterProfile
 
 
 @click.command()
@@ -16,8 +21,18 @@ from hpcjob.errors import InputError
 @click.option("--output", "-o", metavar="FILE", type=click.Path(path_type=Path), help="Write the script to a file.")
 @click.option("--force", is_flag=True, help="Let --output replace a file that exists.")
 @click.option("--template", metavar="FILE", type=click.Path(path_type=Path), help="A template of your own.")
+@click.option("--point", type=click.IntRange(min=1), metavar="N", help="Which job of a sweep (default: the first).")
+@click.option("--strict", is_flag=True, help="Refuse what would only be warned of.")
 @click.option("--json", "as_json", is_flag=True, help="Print the script and what it was made from as JSON.")
-def render(output: Path | None, force: bool, template: Path | None, as_json: bool, **options: Any) -> None:
+def render(
+    output: Path | None,
+    force: bool,
+    template: Path | None,
+    point: int | None,
+    strict: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Print the batch script of a job.
 
     JOB is a job file, or the name of one in a `jobs` folder; without it the 2.7B data-parallel run, on the profile
@@ -32,7 +47,13 @@ def render(output: Path | None, force: bool, template: Path | None, as_json: boo
 
     from hpcjob.render import render_with_notes
 
-    plan, _ = plan_from_options(**options)
+    plans = plans_from_options(**options, find_after=lambda job, cluster: _found(job, cluster))
+    if point is not None and point > len(plans):
+        raise InputError(f"--point: {point}, the sweep has {len(plans)}", hint="give a smaller number")
+    plan = plans[(point or 1) - 1]
+    if len(plans) > 1 and point is None:
+        click.echo(f"hpcjob: note: the first of {len(plans)} jobs of a sweep; --point 2 is the next", err=True)
+    show_warnings(plan, strict=strict)
     rendered = render_with_notes(plan, template=template)
     for note in rendered.notes:
         click.echo(f"hpcjob: note: {note}", err=True)
@@ -47,6 +68,12 @@ def render(output: Path | None, force: bool, template: Path | None, as_json: boo
     elif output is None:
         # Bytes: the script is UTF-8 whatever the locale of the shell.
         sys.stdout.buffer.write(rendered.script.encode())
+
+
+def _found(job: JobFile, cluster: ClusterProfile) -> tuple[list[Dependency], list[str]]:
+    from hpcjob.tracking.dependencies import found
+
+    return found(job, cluster, ask=False)
 
 
 def _write(path: Path, script: str, force: bool) -> None:

@@ -11,11 +11,13 @@ from hpcjob.cli.jobs import complete_recorded
 
 @click.command()
 @click.argument("jobs", nargs=-1, metavar="[JOB]...", shell_complete=complete_recorded)
+@click.option("--elements", "-e", is_flag=True, help="A line for each element of an array.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def status(jobs: tuple[str, ...], as_json: bool) -> None:
+def status(jobs: tuple[str, ...], elements: bool, as_json: bool) -> None:
     """Show the state of jobs: those named, or all that have not ended.
 
-    JOB is an id, a name or the beginning of one, profile:id, a job directory, or 'latest'.
+    JOB is an id, a name or the beginning of one, profile:id, a job directory, or 'latest'; JOB_7 is the element of an
+    array with index 7.
 
     \b
     States: PENDING RUNNING COMPLETING SUSPENDED; COMPLETED FAILED CANCELLED TIMEOUT
@@ -28,6 +30,8 @@ def status(jobs: tuple[str, ...], as_json: bool) -> None:
       hpcjob status              what waits and runs
       hpcjob status latest
       hpcjob status 12345 --json
+      hpcjob status 12345_7 12345_8
+      hpcjob status 12345 --elements
     """
     from hpcjob.cli.jobs import chosen, load_index, print_jobs
 
@@ -40,7 +44,10 @@ def status(jobs: tuple[str, ...], as_json: bool) -> None:
         if not as_json:
             print("no jobs wait or run; hpcjob list shows those that have ended", file=sys.stderr)
         return
+    from hpcjob.tracking.lookup import elements as elements_of
     from hpcjob.tracking.watch import refresh
 
+    if elements:
+        records = [element for record in records for element in elements_of(record)]
     statuses = refresh(records, index)
     print_jobs(((record, statuses[record]) for record in records), as_json=as_json)

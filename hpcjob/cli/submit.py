@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcjob.cli.options import job_options
+from hpcjob.cli.options import jobs_options
 
 if TYPE_CHECKING:
     from hpcjob.tracking.records import Record
@@ -16,46 +16,60 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@job_options
+@jobs_options
+@click.option("--chain", is_flag=True, help="Start each JOB when the one before it has ended well.")
 @click.option("--follow", "-f", is_flag=True, help="Print the log until the job has ended; exit with the job's code.")
 @click.option("--dry-run", is_flag=True, help="Print the script and the command; nothing is written or submitted.")
 @click.option("--no-check", is_flag=True, help="Submit although the training configuration would be refused.")
-@click.option("--json", "as_json", is_flag=True, help="Print the new job as one JSON object.")
-def submit(follow: bool, dry_run: bool, no_check: bool, as_json: bool, **options: Any) -> int:
-    """Render the script of JOB for a cluster, submit it from this folder, and keep track of it.
+@click.option("--strict", is_flag=True, help="Refuse what would only be warned of.")
+@click.option("--json", "as_json", is_flag=True, help="Print each new job as one JSON object.")
+def submit(
+    jobs: tuple[str, ...],
+    chain: bool,
+    follow: bool,
+    dry_run: bool,
+    no_check: bool,
+    strict: bool,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Render the script of each JOB for a cluster, submit it from this folder, and keep track of it.
 
     A submission has a folder of its own, outputs/NAME/TIME-UID below this one: the script, the job and the profile as
     they were resolved, the git commit and diff, and then the logs. What the scheduler refuses leaves no trace.
 
     The configuration of a training run is read first, with the job's number of ranks: what the trainer would refuse
-    after hours in the queue is refused here.
+    after hours in the queue is refused here. With several jobs, or a sweep, all are looked at before the first is
+    submitted.
 
     \b
     Examples:
       hpcjob submit jobs/2.7B/dp.yml --profile lab --nodes 2
       hpcjob submit jobs/quickstart.yml --profile local --follow
       hpcjob submit my.yml -p lab --set train.set.lr-decay-iters=1000 --dry-run
+      hpcjob submit prepare.yml train.yml evaluate.yml -p lab --chain
+      hpcjob submit evaluate.yml -p lab --after latest
 
     With --follow, Ctrl-C ends the printing, not the job.
     """
-    from hpcjob.cli.options import plan_from_options
-    from hpcjob.precheck import check_training
-    from hpcjob.render import render
-    from hpcjob.tracking.submission import prepare
-    from hpcjob.tracking.submission import submit as submit_once
+    from hpcjob.cli.submitting import Batch
 
     if follow and as_json:
         raise click.UsageError("--follow and --json do not go together; use hpcjob tail -f --json")
-    plan, _ = plan_from_options(**options)
-    for note in [*plan.notes, *([] if no_check else check_training(plan))]:
-        print(f"hpcjob: note: {note}", file=sys.stderr)
-    prepared = prepare(plan, lambda jobdir: render(plan, jobdir=jobdir))
+    if chain and len(jobs) < 2:
+        raise click.UsageError("--chain takes two or more jobs: hpcjob submit FIRST.yml SECOND.yml --chain")
+    batch = Batch(jobs or (None,), options, chain=chain, check=not no_check, strict=strict)
     if dry_run:
-        _print_dry(prepared, as_json)
+        for prepared in batch.prepared():
+            _print_dry(prepared, as_json)
         return 0
-    record = submit_once(prepared, tell=lambda words: print(f"hpcjob: {words}", file=sys.stderr))
-    print_job(record, as_json)
-    return follow_to_end(record) if follow else 0
+    if follow and batch.count > 1:
+        raise click.UsageError(f"--follow follows one job, these are {batch.count}; use hpcjob wait")
+    records = []
+    for record in batch.submit():
+        records.append(record)
+        print_job(record, as_json)
+    return follow_to_end(records[0]) if follow else 0
 
 
 def _print_dry(prepared: Prepared, as_json: bool) -> None:
@@ -82,6 +96,11 @@ def print_job(record: Record, as_json: bool) -> None:
         return
     print(f"job {record.id}  {printable(record.name)} on {record.profile}")
     print(f"  folder  {printable(record.directory)}")
+    if record.array is not None:
+        first = record.array.partition("-")[0].partition(",")[0]
+        print(f"  array   {record.array}; one element: hpcjob status {record.id}_{first}")
+    if record.after:
+        print(f"  after   {', '.join(record.after)}")
     print(f"  log     hpcjob tail {record.id} -f")
     print(f"  cancel  hpcjob cancel {record.id}", flush=True)
 

@@ -119,7 +119,7 @@ def _dependencies(plan: Plan) -> str:
         if not one.records:
             raise InputError(
                 f"after: no record of job {one.id}, and {scheduler} does not look at exit codes",
-                hint=f"hpcjob attach {one.id} -p {plan.profile.name}; or after: {{any: {one.id}}}, which asks for its end alone",
+                hint=f"hpcjob attach {one.id} -p {plan.profile.name}, or after: {{any: {one.id}}}",
             )
     if scheduler == "gridengine":
         return ",".join(one.own_id for one in plan.after)

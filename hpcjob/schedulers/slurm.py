@@ -58,7 +58,7 @@ _ASSOCIATIONS = "`sacctmgr show assoc user=$USER format=account,qos` lists yours
 _HINTS = {
     r"invalid account|account.*(?:not permitted|not valid)": f"choose another --account; {_ASSOCIATIONS}",
     r"partition.*(?:not available|not permitted|specified)": "choose another --queue; `sinfo -s` lists the partitions",
-    r"invalid qos": f"choose another `qos`; {_ASSOCIATIONS}",
+    r"invalid qos": f"choose another QOS (`qos`); {_ASSOCIATIONS}",
     r"QOSM|AssocM|AssocGrp|QOSGrp|job submit limit|accounting/QOS policy": (
         "a limit of your account or QOS: fewer --nodes, a shorter --walltime, or wait until other jobs have ended"
     ),

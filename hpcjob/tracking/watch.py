@@ -32,7 +32,7 @@ def refresh(records: Iterable[Record], index: Index) -> dict[Record, Status]:
     statuses: dict[Record, Status] = {}
     live = []
     for record in records:
-        status = _seen_to_end(record, index)
+        status = seen_to_end(record, index)
         if status is None:
             live.append(record)
         else:
@@ -77,7 +77,7 @@ def wait_for(
         tell: is told when a job becomes UNKNOWN, which may last.
     """
     deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
-    statuses = {record: _seen_to_end(record, index) for record in records}
+    statuses = {record: seen_to_end(record, index) for record in records}
     yield from ((record, status) for record, status in statuses.items() if status is not None)
     jobs = {
         record: job
@@ -110,7 +110,7 @@ def cancel(record: Record, index: Index) -> str:
     Raises:
         SchedulerError: the scheduler refused or did not answer.
     """
-    status = _seen_to_end(record, index)
+    status = seen_to_end(record, index)
     if status is not None:
         return f"had ended before ({status.state})"
     job = track([record])[0]
@@ -128,7 +128,7 @@ def hold(record: Record, index: Index, *, release: bool = False) -> str:
     Raises:
         SchedulerError: the scheduler cannot, refused or did not answer.
     """
-    status = _seen_to_end(record, index)
+    status = seen_to_end(record, index)
     if status is not None:
         return f"has ended ({status.state})"
     job = track([record])[0]
@@ -138,7 +138,8 @@ def hold(record: Record, index: Index, *, release: bool = False) -> str:
     return str(now.state) + (f" ({now.reason})" if now.reason else "")
 
 
-def _seen_to_end(record: Record, index: Index) -> Status | None:
+def seen_to_end(record: Record, index: Index) -> Status | None:
+    """Return the status in which a job was seen to have ended; None if it was not."""
     seen = index.last_change(record)
     if seen is None or not seen.is_final:
         return None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpcjob.cli.options import plan_from_options
+from hpcjob.cli.options import plans_from_options
 from hpcjob.errors import InputError
 from hpcjob.load import find_job, job_names, load_job, load_profile, prepare, profile_names, read_profile
 from hpcjob.plan import Plan
@@ -35,13 +35,13 @@ def settings(place: Path, text: str) -> Path:
 
 def plan_of(**options: Any) -> Plan:
     """Return the plan of the given options."""
-    return plan_from_options(**options)[0]
+    return plans_from_options(**options)[0]
 
 
 def refusal(**options: Any) -> str:
     """Return message and hint with which the options are refused."""
     with pytest.raises(InputError) as error:
-        plan_from_options(**options)
+        plans_from_options(**options)
     assert error.value.exit_code == 2
     return str(error.value)
 
@@ -287,7 +287,7 @@ def test_python_option(own_place: Path) -> None:
         ({"env": ("A-B=1",)}, "--env A-B: env: 'A-B' is no name of a variable\n"),
         ({"env": ("変数=1",)}, "--env 変数: env: '変数' is no name of a variable\n"),
         ({"settings": ("nodes",)}, "--set: 'nodes' is not a.b=c\n"),
-        ({"settings": ("node=2",)}, "--set node: job file has no key 'node'\ndid you mean nodes?"),
+        ({"settings": ("node=2",)}, "--set node: job file has no key 'node'\ndid you mean nodes or nodelist?"),
         ({"settings": ("envs.X=2",)}, "--set envs.X: job file has no key 'envs'\ndid you mean env?"),
         ({"settings": ("env.A-B=2",)}, "--set env.A-B: env: 'A-B' is no name of a variable\n"),
         ({"settings": ("env.X=[1]",)}, "--set env.X: env.X: expected text, got [1]\n"),

@@ -1,0 +1,99 @@
+"""Several jobs of one ``hpcjob submit``: all looked at first, then submitted one after another."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hpcjob.cli.options import plans_from_options, show_warnings
+from hpcjob.errors import HpcjobError
+from hpcjob.precheck import check_training
+from hpcjob.render import render
+from hpcjob.tracking import dependencies, submission
+
+if TYPE_CHECKING:
+    from hpcjob.after import Dependency
+    from hpcjob.job import JobFile
+    from hpcjob.plan import Plan
+    from hpcjob.profile import ClusterProfile
+    from hpcjob.tracking.records import Record
+    from hpcjob.tracking.submission import Prepared
+
+
+class Batch:
+    """The jobs that one command submits.
+
+    Args:
+        jobs: job files; None: the default one.
+        options: what `jobs_options` gave.
+        chain: whether each job file comes after the one before it.
+        check: whether training configurations are read. strict: whether a warning is refused.
+
+    Raises:
+        InputError: one of them is refused; nothing has been submitted.
+    """
+
+    def __init__(
+        self, jobs: Sequence[str | None], options: Mapping[str, Any], *, chain: bool, check: bool, strict: bool
+    ) -> None:
+        self._jobs = jobs
+        self._options = dict(options)
+        self._chain = chain
+        self._files = [self._plans(job, ()) for job in jobs]
+        for plan in (plan for plans in self._files for plan in plans):
+            for note in [*plan.notes, *(check_training(plan) if check else [])]:
+                print(f"hpcjob: note: {note}", file=sys.stderr)
+            show_warnings(plan, strict=strict)
+
+    @property
+    def count(self) -> int:
+        """How many jobs these are."""
+        return sum(map(len, self._files))
+
+    def prepared(self) -> Iterator[Prepared]:
+        """Yield each submission, as far as it is known before those that it comes after have an id."""
+        for plans in self._files:
+            for plan in plans:
+                yield _prepared(plan, first=False)
+
+    def submit(self) -> Iterator[Record]:
+        """Submit them in order and yield each as it is recorded.
+
+        Raises:
+            HpcjobError: one was refused; what was submitted before it is said.
+        """
+        done: list[Record] = []
+        before: list[Record] = []
+        for number, job in enumerate(self._jobs):
+            try:
+                plans = self._plans(job, before) if before else self._files[number]
+                latest = []
+                for plan in plans:
+                    first = self._chain and number == 0
+                    record = submission.submit(_prepared(plan, first=first), tell=_tell)
+                    latest.append(record)
+                    done.append(record)
+                    yield record
+            except HpcjobError as error:
+                if done:
+                    ids = " ".join(record.id for record in done)
+                    _tell(f"submitted before this: {ids} (hpcjob cancel {ids})")
+                raise error from None
+            before = latest if self._chain else []
+
+    def _plans(self, job: str | None, before: Sequence[Record]) -> list[Plan]:
+        after = [*self._options.get("after", ()), *(f"ok:{record.profile}:{record.id}" for record in before)]
+        return plans_from_options(job=job, **{**self._options, "after": after}, find_after=_found)
+
+
+def _found(job: JobFile, cluster: ClusterProfile) -> tuple[list[Dependency], list[str]]:
+    return dependencies.found(job, cluster, ask=True)
+
+
+def _prepared(plan: Plan, *, first: bool) -> Prepared:
+    return submission.prepare(plan, lambda jobdir: render(plan, jobdir=jobdir), first_of_chain=first)
+
+
+def _tell(words: str) -> None:
+    print(f"hpcjob: {words}", file=sys.stderr)
