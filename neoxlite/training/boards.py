@@ -43,7 +43,7 @@ class TensorBoard:
                 warnings.simplefilter("ignore")
                 from torch.utils.tensorboard import SummaryWriter
 
-                self._writer: Any = SummaryWriter(log_dir=folder, purge_step=start + 1 if start else None)  # type: ignore[no-untyped-call]
+                self._writer: Any = SummaryWriter(log_dir=folder, purge_step=start + 1 if start else None)
         except ImportError:
             raise NeoxliteError(
                 "tensorboard_dir is set, but tensorboard is not installed", hint="pip install tensorboard"

@@ -121,10 +121,10 @@ class Recorder:
         self._progress.clear()
         print(text, flush=True)
 
-    def event(self, name: str, iteration: int, **fields: Any) -> None:
+    def event(self, event: str, iteration: int, /, **fields: Any) -> None:
         """Record something that is no interval in metrics.jsonl."""
         if self._metrics is not None:
-            self._metrics.write({"event": name, "iteration": iteration, **fields})
+            self._metrics.write({"event": event, "iteration": iteration, **fields})
 
     def start(self, iteration: int, checkpoint: str | None) -> None:
         """Record the begin of a run, or that it goes on from ``checkpoint``: entries of later iterations come again."""
@@ -139,10 +139,8 @@ class Recorder:
             flops=ATTENTION,
         )
         if costs.peak_tflops:
-            self.print(
-                f"MFU counts the model's FLOPs, HFU recomputed ones too, of a peak of {costs.peak_tflops:g} TFLOP/s a GPU; "
-                + ATTENTION
-            )
+            peak = f"of a peak of {costs.peak_tflops:g} TFLOP/s a GPU"
+            self.print(f"MFU counts the model's FLOPs, HFU recomputed ones too, {peak}; {ATTENTION}")
 
     def interval(self, measured: Interval, device: torch.device) -> None:
         """Record a log interval."""
@@ -187,9 +185,7 @@ class Recorder:
         for board in self._boards:
             board.log({iteration: {f"{name}/lm_loss": loss, f"{name}/lm_loss_ppl": perplexity}})
 
-    def _entry(
-        self, measured: Interval, rates: Rates, lm_loss: float | None, skipped: int, nan: int
-    ) -> dict[str, Any]:
+    def _entry(self, measured: Interval, rates: Rates, lm_loss: float | None, skipped: int, nan: int) -> dict[str, Any]:
         """Return an entry of metrics.jsonl; units and meaning of its fields stand in docs/training.md."""
         return {
             "iteration": measured.iteration,

@@ -102,7 +102,8 @@ def _in_a_pass(engine: Engine, batches: Sequence[Batch], iteration: int) -> Find
         for name, module in _modules(engine.module):
             hooks.enter_context(_removed(module.register_forward_hook(partial(look_at_output, name))))
         for name, parameter in layer_parameters(engine.module):
-            hooks.enter_context(_removed(parameter.register_hook(partial(look_at_gradient, name))))
+            hook: Any = partial(look_at_gradient, name)
+            hooks.enter_context(_removed(parameter.register_hook(hook)))  # type: ignore[no-untyped-call]
         engine.replay(batches, iteration)
     return next(iter(outputs + gradients), None)
 

@@ -45,15 +45,25 @@ class Phases:
         self._seconds: dict[str, float] = defaultdict(float)
         self._open: list[str] = []
         self._since = 0.0
+        self._suspended = False
 
     def __call__(self, name: str) -> AbstractContextManager[None]:
         """Count the time of a block, without that of the phases inside it, for the phase ``name``."""
-        return self._phase(name) if self.enabled else _NOTHING
+        return self._phase(name) if self.enabled and not self._suspended else _NOTHING
 
     def take(self) -> dict[str, float]:
         """Return the seconds of each phase since the last call."""
         taken, self._seconds = dict(self._seconds), defaultdict(float)
         return taken
+
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Leave a block out, such as a validation."""
+        self._suspended = True
+        try:
+            yield
+        finally:
+            self._suspended = False
 
     @contextlib.contextmanager
     def _phase(self, name: str) -> Iterator[None]:

@@ -38,7 +38,7 @@ class ForwardClock:
 
     def __enter__(self) -> None:
         if self._on_gpu:
-            pair = (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+            pair = (_timed_event(), _timed_event())
             pair[0].record()
             self._pairs.append(pair)
         else:
@@ -56,9 +56,14 @@ class ForwardClock:
         """Return the seconds of the blocks since the last call, waiting for the last one's end."""
         if self._pairs:
             self._pairs[-1][1].synchronize()
-        seconds = self._seconds + sum(start.elapsed_time(end) for start, end in self._pairs) / 1000
+        of_pairs_ms: float = sum(start.elapsed_time(end) for start, end in self._pairs)
+        seconds = self._seconds + of_pairs_ms / 1000
         self._seconds, self._pairs = 0.0, []
         return seconds
+
+
+def _timed_event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call] # torch has no types here
 
 
 def gather(own_s: float, topology: Topology, device: torch.device) -> list[float]:
@@ -67,9 +72,9 @@ def gather(own_s: float, topology: Topology, device: torch.device) -> list[float
         return []
     world_size = topology.grid.world_size
     mine = torch.tensor([own_s], dtype=torch.float32, device=device)
-    everyone = torch.empty(world_size, dtype=torch.float32, device=device)
-    dist.all_gather(list(everyone.split(1)), mine)
-    seconds: list[float] = everyone.tolist()
+    everyone = [torch.empty_like(mine) for _ in range(world_size)]
+    dist.all_gather(everyone, mine)
+    seconds: list[float] = torch.cat(everyone).tolist()
     return seconds
 
 

@@ -4,39 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from neoxlite.checkpoint.save import save
-from neoxlite.data import DataSets, MicroBatches, build_datasets, valid_start_batch
+from neoxlite.data import PrefetchedBatches, valid_start_batch
 from neoxlite.errors import ConfigError
 from neoxlite.model.spec import ModelSpec
 from neoxlite.optim.schedule import Schedule
 from neoxlite.parallel.topology import Topology
 from neoxlite.tokenizers import build_tokenizer
 from neoxlite.training.create import create_engine
-from neoxlite.training.divergence import Divergence
-from neoxlite.training.engine import Engine, Step
-from neoxlite.training.environment import RunFiles, peak_tflops
-from neoxlite.training.evaluation import mean_over_replicas
-from neoxlite.training.metrics import Costs, Interval, Recorder
+from neoxlite.training.engine import Engine
+from neoxlite.training.environment import RunFiles
+from neoxlite.training.metrics import Recorder
 from neoxlite.training.outcome import COMPLETED, STOPPED, WALLTIME, Outcome, Progress
+from neoxlite.training.phases import Phases, collectives_timed
 from neoxlite.training.progress import ProgressLine
-from neoxlite.training.resume import Position, checkpoint_contents, find_start, resume
-from neoxlite.training.schedule import save_iterations
+from neoxlite.training.recording import build_recorder, costs_of
+from neoxlite.training.resume import Resumed, checkpoint_contents, find_start, resume
+from neoxlite.training.resumed_loss import check_resumed_loss
+from neoxlite.training.run_data import RunData
+from neoxlite.training.saving import SaveReport, Saves
 from neoxlite.training.sigterm import Sigterm
 from neoxlite.training.stages import stage_line
 from neoxlite.training.stop import NONE, StopSignal
 from neoxlite.training.stop import WALLTIME as FOR_WALLTIME
+from neoxlite.training.supervision import Supervision
+from neoxlite.training.window import Window
 
 if TYPE_CHECKING:
     from neoxlite.config import NeoxConfig
+    from neoxlite.data.gpt_dataset import SampleDataset
 
 
 class Trainer:
@@ -66,36 +67,62 @@ class Trainer:
             raise ConfigError(
                 f"eod_mask_loss: {cfg.tokenizer_type} has no end-of-document token", hint="set eod_mask_loss: false"
             )
-        self.data = self._open_data()
+        self.data = RunData(
+            cfg,
+            topology,
+            device,
+            tokenizer,
+            self.padded_vocab_size,
+            saved=start.data,
+            consumed_samples=start.consumed_samples,
+            say=self._say,
+        )
+        cfg = self.cfg = cfg.with_train_iters(self.data.train_iters)
         self.engine = self._build_engine(tokenizer.eod)
         self.schedule = Schedule.from_config(cfg)
-        self.position = self._resume(start.folder)
-        self._save_at = save_iterations(cfg) if cfg.save else set()
-        self._saved_at: int | None = None
+        resumed = self._resume(start.folder)
+        self.position = resumed.position
+        self._stored_losses = resumed.losses if (cfg.checkpoint or {}).get("check_resumed_loss", True) else []
+        self.supervision = Supervision(cfg, self.engine, self.data, self.position.iteration, resumed.losses)
+        self.saves = Saves(cfg, self.engine, self._report_saved)
         self._trained = False
-        self._divergence = Divergence(self.position.iteration)
         self._progress_line = ProgressLine(cfg.train_iters, self.position.iteration)
 
     def train(self, sigterm: Sigterm) -> Outcome:
         """Run the loop to train_iters, or until a stop is asked for, and return how it ended."""
-        cfg = self.cfg
-        world_size = self.topology.grid.world_size
-        self.stop = StopSignal(self.files.stop, lambda: sigterm.received, self.topology.rank, world_size, self.device)
-        self.recorder = self._recorder()
+        self.stop = StopSignal(
+            self.files.stop,
+            lambda: sigterm.received,
+            self.topology.rank,
+            self.topology.grid.world_size,
+            self.device,
+            save_failed=lambda: self.saves.failed,
+        )
         sigterm.only_flag()
-        with contextlib.closing(self.recorder):
-            if self.position.iteration == 0 and 0 in self._save_at:
-                self._save()
-            requested = self._loop()
-            done = self.position.iteration >= cfg.train_iters
-            self._divergence.check(self.progress.checkpoint, at_end=True)
-            if cfg.save and self._saved_at != self.position.iteration and self._trained:
-                self._save()
-            if done:
-                return self._completed()
-            kind = WALLTIME if requested == FOR_WALLTIME else STOPPED
-            message = None if cfg.save else "nothing was saved: save is not set"
-            return self._outcome(kind, message)
+        with contextlib.ExitStack() as ends:
+            if self.is_first:
+                self.recorder = ends.enter_context(contextlib.closing(self._recorder()))
+                self.recorder.start(self.position.iteration, self.progress.checkpoint)
+            ends.enter_context(contextlib.closing(self.saves))
+            ends.enter_context(collectives_timed(self.engine.phases))
+            return self._train()
+
+    def _train(self) -> Outcome:
+        cfg = self.cfg
+        if self.position.iteration == 0 and 0 in self.saves:
+            self._save()
+        requested = self._loop()
+        self.saves.wait()
+        done = self.position.iteration >= cfg.train_iters
+        self.supervision.check_end(self.progress.checkpoint)
+        if cfg.save and self.saves.last != self.position.iteration and self._trained:
+            self._save()
+            self.saves.wait()
+        if done:
+            return self._completed()
+        kind = WALLTIME if requested == FOR_WALLTIME else STOPPED
+        message = None if cfg.save else "nothing was saved: save is not set"
+        return self._outcome(kind, message)
 
     def _completed(self) -> Outcome:
         """Evaluate at the end of training; the outcome is on the disk before, for the evaluation may be cut off."""
@@ -112,48 +139,65 @@ class Trainer:
     def _loop(self) -> int:
         """Train until the last iteration or a request to stop, which is returned."""
         cfg = self.cfg
-        batches = self._train_batches()
-        window = _Window(self.topology, self.device)
+        window = Window(self.engine)
         requested = NONE
-        while self.position.iteration < cfg.train_iters and requested == NONE:
-            self.stop.post()
-            iteration = self._iterate(batches, window)
-            if iteration % cfg.log_interval == 0:
-                self._record(window)
-            with window.paused():
-                if iteration in self._save_at:
-                    self._save_if_sound(window)
-                requested = self.stop.read()
-                if iteration % cfg.eval_interval == 0 and iteration < cfg.train_iters and requested == NONE:
-                    self._validate(f"iteration {iteration}")
+        with self.data.train_batches() as batches:
+            while self.position.iteration < cfg.train_iters and requested == NONE:
+                self.stop.post()
+                iteration = self._iterate(batches, window)
+                self._check_resumed_loss(window)
+                if iteration % cfg.log_interval == 0:
+                    self._record(window)
+                with window.paused():
+                    self.saves.poll()
+                    if iteration in self.saves:
+                        self._save_if_sound(window)
                     requested = self.stop.read()
-            if self.is_first:
-                self._progress_line.update(iteration)
+                    if iteration % cfg.eval_interval == 0 and iteration < cfg.train_iters and requested == NONE:
+                        self._validate(f"iteration {iteration}")
+                        requested = self.stop.read()
+                if self.is_first:
+                    self._progress_line.update(iteration)
         if window.steps:
             self._record(window)
         return requested
 
-    def _iterate(self, batches: MicroBatches, window: _Window) -> int:
+    def _iterate(self, batches: PrefetchedBatches[Tensor], window: Window) -> int:
         """Do one iteration and return its number, counted from 1."""
         cfg, position = self.cfg, self.position
         self.engine.set_lr(self.schedule.lr(position.steps_taken))
         micro_batches = itertools.islice(batches, cfg.gradient_accumulation_steps)
         step = self.engine.train_step(micro_batches, position.iteration + 1)
         position.advance(cfg.train_batch_size, skipped=step.skipped)
-        window.add(step, self.schedule.lr(position.steps_taken))
+        self.data.advance(cfg.train_batch_size)
+        window.add(step, self.schedule.lr(position.steps_taken), batches.take_wait_s())
         self.progress.iteration = position.iteration
         self._trained = True
         return position.iteration
 
-    def _record(self, window: _Window) -> None:
+    def _record(self, window: Window) -> None:
         measured = window.close(self.position.iteration)
         if self.is_first:
             self.recorder.interval(measured, self.device)
-        self._follow(measured)
+        with window.paused():
+            self.supervision.look(measured, self._print, self._record_event)
+        self.supervision.follow(measured, self.progress.checkpoint)
 
-    def _follow(self, measured: Interval) -> None:
-        self._divergence.add(measured.iteration, measured.losses, measured.grad_norms, measured.skipped)
-        self._divergence.check(self.progress.checkpoint)
+    def _check_resumed_loss(self, window: Window) -> None:
+        """Behind a resumed run's first step: compare its loss with those that the checkpoint has."""
+        stored, self._stored_losses = self._stored_losses, []
+        if stored:
+            iteration = self.position.iteration
+            loss = window.measure(iteration).losses[-1]
+            check_resumed_loss(stored, iteration, loss, self.progress.checkpoint or "the checkpoint")
+
+    def _print(self, text: str) -> None:
+        if self.is_first:
+            self.recorder.print(text)
+
+    def _record_event(self, event: str, iteration: int, /, **fields: Any) -> None:
+        if self.is_first:
+            self.recorder.event(event, iteration, **fields)
 
     # Setting up
 
@@ -161,84 +205,41 @@ class Trainer:
         if self.is_first:
             print(text, flush=True)
 
-    def _open_data(self) -> DataSets:
-        barrier = dist.barrier if self.topology.grid.world_size > 1 else None
-        data = build_datasets(self.cfg, is_builder=self.is_first, wait=barrier)
-        if data.train is None:
-            raise ConfigError("there is no training data", hint="give split a share above 0 for training")
-        self._say(data.describe())
-        return data
-
     def _build_engine(self, eod: int | None) -> Engine:
         cfg = self.cfg
         spec = ModelSpec.from_config(cfg, self.padded_vocab_size)
         self._say(f" > total params: {cfg.parameter_count(self.padded_vocab_size):,}")
         engine = create_engine(cfg, spec, self.topology, self.device, eod)
+        engine.phases = Phases(self.device, enabled=cfg.wall_clock_breakdown)
         if self.topology.data_rank == self.topology.tensor_rank == 0:
             # In one write: the stages may share a terminal.
             print(stage_line(cfg, self.padded_vocab_size, self.topology) + "\n", end="", flush=True)
         return engine
 
-    def _resume(self, folder: Path | None) -> Position:
+    def _resume(self, folder: Path | None) -> Resumed:
         resumed = resume(folder, self.cfg, self.engine, self.schedule, self.padded_vocab_size, self._say)
         self.schedule = resumed.schedule
         self.progress.iteration = resumed.position.iteration
         self.progress.checkpoint = str(folder) if folder is not None else None
-        return resumed.position
-
-    def _train_batches(self) -> MicroBatches:
-        cfg = self.cfg
-        together = cfg.train_micro_batch_size_per_gpu * self.topology.data_size
-        start, rest = divmod(self.position.consumed_samples, together)
-        if rest:
-            self._say(f"WARNING: {together - rest} samples are left out: the position is inside a batch of {together}")
-            start += 1
-        if start:
-            self._say(f"setting training data start iteration to {start}")
-        return self._micro_batches(self.data.train, start)
-
-    def _micro_batches(self, dataset: object, start: int) -> MicroBatches:
-        return MicroBatches(
-            dataset,  # type: ignore[arg-type]
-            self.cfg.train_micro_batch_size_per_gpu,
-            self.topology.data_rank,
-            self.topology.data_size,
-            start,
-            vocab_size=self.padded_vocab_size,
-        )
+        return resumed
 
     def _recorder(self) -> Recorder:
-        cfg = self.cfg
-        flops = cfg.flops_per_iteration(self.padded_vocab_size)
-        model_flops = cfg.architecture.flops_per_iteration(self.padded_vocab_size, cfg.train_batch_size, False)
-        first = self.is_first
-        return Recorder(
-            train_iters=cfg.train_iters,
-            costs=Costs(
-                samples=cfg.train_batch_size,
-                tokens=cfg.train_batch_size * cfg.seq_length,
-                flops=flops,
-                model_flops=model_flops,
-                world_size=self.topology.grid.world_size,
-                peak_tflops=getattr(cfg, "peak_theoretical_tflops", None) or peak_tflops(),
-            ),
-            metrics_file=self.files.metrics if first else None,
-            tensorboard_dir=cfg.tensorboard_dir if first else None,
-            progress=self._progress_line,
-        )
+        costs = costs_of(self.cfg, self.padded_vocab_size)
+        start = self.position.iteration
+        return build_recorder(self.cfg, costs, start, self.files.metrics, self._progress_line, self._say)
 
     # Validation and checkpoints
 
     def _validate(self, prefix: str) -> None:
-        self._evaluate(self.data.valid, prefix, self.position.iteration - 1, "validation")
+        self._evaluate(self.data.sets.valid, prefix, self.position.iteration - 1, "validation")
 
     def _final_evaluation(self) -> bool:
         last = self.position.iteration
         return self._evaluate(
-            self.data.valid, "the end of training for val data", last, "validation"
-        ) and self._evaluate(self.data.test, "the end of training for test data", 0, "test")
+            self.data.sets.valid, "the end of training for val data", last, "validation"
+        ) and self._evaluate(self.data.sets.test, "the end of training for test data", 0, "test")
 
-    def _evaluate(self, dataset: object, prefix: str, past: int, name: str) -> bool:
+    def _evaluate(self, dataset: SampleDataset | None, prefix: str, past: int, name: str) -> bool:
         """Evaluate eval_iters batches behind those of the validations up to ``past``; False if a stop cut it off."""
         cfg = self.cfg
         if dataset is None or cfg.eval_iters == 0:
@@ -249,9 +250,9 @@ class Trainer:
             eval_iters=cfg.eval_iters,
             gradient_accumulation_steps=cfg.gradient_accumulation_steps,
         )
-        batches = self._micro_batches(dataset, start)
         count = cfg.eval_iters * cfg.gradient_accumulation_steps
-        loss = self.engine.mean_loss(batches, count, self.stop)
+        with self.data.ahead(self.data.batches(dataset, start)) as batches:
+            loss = self.engine.mean_loss(batches, count, self.stop)
         if loss is None:
             self._say(f"the evaluation at {prefix} was cut off: asked to end")
             return False
@@ -259,62 +260,36 @@ class Trainer:
             self.recorder.validation(prefix, self.position.iteration, loss.item(), name=name)
         return True
 
-    def _save_if_sound(self, window: _Window) -> None:
+    def _save_if_sound(self, window: Window) -> None:
         """Save, unless the last iteration's numbers say that the weights are spoilt."""
         if window.steps:
-            self._follow(window.measure(self.position.iteration))
-        if not self._divergence.spoilt:
+            self.supervision.follow(window.measure(self.position.iteration), self.progress.checkpoint)
+        if not self.supervision.spoilt:
             self._save()
         elif self.is_first:
             iteration = self.position.iteration
             self.recorder.print(f"WARNING: no checkpoint of iteration {iteration}: its loss or gradient is not finite")
 
     def _save(self) -> None:
-        cfg = self.cfg
-        iteration = self.position.iteration
-        contents = checkpoint_contents(cfg, self.engine, self.schedule, self.position, self.padded_vocab_size)
-        folder = save(Path(cfg.save or ""), self.engine, contents, keep_last=cfg.keep_last_n_checkpoints)
-        self.progress.checkpoint = str(folder)
-        self._saved_at = iteration
-        if self.is_first:
-            self.recorder.print(f"saved checkpoint of iteration {iteration} to {folder}")
+        self.saves.save(
+            checkpoint_contents(
+                self.cfg,
+                self.engine,
+                self.schedule,
+                self.position,
+                self.padded_vocab_size,
+                self.data.state(),
+                self.supervision.losses.as_list(),
+            )
+        )
 
-
-class _Window:
-    """The steps since the last log line, and the time they took without saves and validations."""
-
-    def __init__(self, topology: Topology, device: torch.device):
-        self._topology = topology
-        self._device = device
-        self._restart()
-
-    def _restart(self) -> None:
-        self.steps: list[Step] = []
-        self._lrs: list[float] = []
-        self._paused_s = 0.0
-        self._began = time.perf_counter()
-
-    def add(self, step: Step, lr: float) -> None:
-        self.steps.append(step)
-        self._lrs.append(lr)
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        self._paused_s += time.perf_counter() - began
-
-    def close(self, iteration: int) -> Interval:
-        """Gather the window's numbers from the device and all replicas, and begin the next window."""
-        interval = self.measure(iteration)
-        self._restart()
-        return interval
-
-    def measure(self, iteration: int) -> Interval:
-        """Return the numbers so far; all ranks call this."""
-        losses: Tensor = mean_over_replicas(torch.stack([step.loss for step in self.steps]), self._topology)
-        values = losses.tolist()
-        norms = [float(step.grad_norm) for step in self.steps]
-        skipped = [step.skipped for step in self.steps]
-        seconds = time.perf_counter() - self._began - self._paused_s
-        return Interval(iteration, seconds, values, self._lrs, norms, skipped)
+    def _report_saved(self, saved: SaveReport) -> None:
+        self.progress.checkpoint = str(saved.folder)
+        self._print(f"saved checkpoint of iteration {saved.iteration} to {saved.folder}")
+        self._record_event(
+            "checkpoint",
+            saved.iteration,
+            background=saved.in_background,
+            blocked_ms=saved.blocked_s * 1000,
+            seconds=saved.seconds,
+        )

@@ -75,7 +75,9 @@ def train(world: World, config_of: Callable[..., Any], text_data: str, tmp_path:
         outcomes = world.run(size, train_rank, cfg, files, at or {})
         entries = read_metrics(files.metrics)
         steps = [entry for entry in entries if "event" not in entry]
-        return Trained(outcomes, steps, [entry for entry in entries if "event" in entry], folder)
+        return Trained(
+            outcomes, steps, [entry for entry in entries if entry.get("event") in ("validation", "test")], folder
+        )
 
     return run_training
 

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from neoxlite.training.boards import TensorBoard
 from neoxlite.training.metrics import Costs, Interval, Recorder
+from neoxlite.training.metrics_file import MetricsFile
 from neoxlite.training.progress import ProgressLine
 
 COSTS = Costs(samples=8, tokens=256, flops=4e12, model_flops=3e12, world_size=2, peak_tflops=10.0)
@@ -22,23 +24,31 @@ CPU = torch.device("cpu")
 def recorder(metrics: Path, board: str | None = None) -> Recorder:
     """Return a recorder of a run of 100 iterations."""
     line = ProgressLine(100, 0, stream=io.StringIO())
-    return Recorder(train_iters=100, costs=COSTS, metrics_file=metrics, tensorboard_dir=board, progress=line)
+    return Recorder(
+        train_iters=100,
+        costs=COSTS,
+        metrics=MetricsFile(metrics, print),
+        boards=[TensorBoard(board, 0)] if board else [],
+        progress=line,
+    )
 
 
-def interval(losses: list[float], norms: list[float], skipped: list[bool] | None = None) -> Interval:
+def interval(losses: list[float], norms: list[float], skipped: list[bool] | None = None, **more: Any) -> Interval:
     """Return an interval that ends at iteration 20 and took a second an iteration."""
     lrs = [0.1 * number for number in range(1, len(losses) + 1)]
-    return Interval(20, float(len(losses)), losses, lrs, norms, skipped or [False] * len(losses), 0.25 * len(losses))
+    return Interval(20, float(len(losses)), losses, lrs, norms, skipped or [False] * len(losses), **more)
 
 
 def test_an_entry_of_metrics_has_the_agreed_keys(tmp_path: Path) -> None:
     """One JSON object an interval, rates over all devices, TFLOP/s of one."""
     record = recorder(tmp_path / "deep" / "metrics.jsonl")
-    record.interval(interval([3.0, 5.0], [1.0, 2.0]), CPU)
+    more = {"data_wait_s": 0.5, "own_s": [0.2, 0.4, 0.3], "phases_s": {"forward": 0.5, "backward": 1.0}}
+    record.interval(interval([3.0, 5.0], [1.0, 2.0], **more), CPU)
     record.validation("iteration 20", 20, 2.0)
     record.close()
     first, second = (json.loads(line) for line in (tmp_path / "deep" / "metrics.jsonl").read_text().splitlines())
     assert first.pop("time")
+    assert first.pop("memory_mb").keys() == {"max resident"}
     assert first == {
         "iteration": 20,
         "train_iters": 100,
