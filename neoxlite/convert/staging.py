@@ -1,0 +1,99 @@
+"""A folder that appears whole or not at all, and what is said when there is no room for it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from neoxlite.checkpoint.owner import Owner
+from neoxlite.errors import CheckpointError
+
+_GIB = 1 << 30
+
+
+def require_room(place: Path, needed_bytes: int) -> None:
+    """Raise CheckpointError if the file system of ``place`` has less room than ``needed_bytes``."""
+    existing = next(path for path in (place, *place.absolute().parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    if free < needed_bytes:
+        raise CheckpointError(
+            f"{place}: {needed_bytes / _GIB:.2f} GiB are needed, {free / _GIB:.2f} GiB are free",
+            hint="make room, or write to another file system",
+        )
+
+
+@contextlib.contextmanager
+def writing(place: Path) -> Iterator[None]:
+    """Turn a failure of the file system inside the block into one line about ``place``."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        raise CheckpointError(
+            f"{place} could not be written: {error.strerror or error}",
+            hint="make room or raise the quota, and run it again: nothing was left behind"
+            if full
+            else "check the rights and the name of the folder",
+        ) from None
+
+
+@contextlib.contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside ``target``, which becomes ``target`` when the block ends without an error.
+
+    The files in it must be on the disk by then (`write_file`, `neoxlite.convert.tensor_file.write_tensors`). What dead
+    processes left of earlier tries is removed.
+
+    Raises:
+        CheckpointError: ``target`` is there already, or cannot be written.
+    """
+    if target.is_file() or (target.is_dir() and any(target.iterdir())):
+        raise CheckpointError(
+            f"{target} exists and is not empty", hint="give a new folder, or remove this one", exit_code=2
+        )
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(target)
+        temporary = target.parent / f".{target.name}.{Owner.this()}.tmp"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        try:
+            yield temporary
+            sync_folder(temporary)
+            temporary.rename(target)
+            sync_folder(target.parent)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+
+
+def _remove_leftovers(target: Path) -> None:
+    head = f".{target.name}."
+    for path in target.parent.iterdir():
+        if not (path.name.startswith(head) and path.name.endswith(".tmp")):
+            continue
+        owner = Owner.parse(path.name.removeprefix(head).removesuffix(".tmp"))
+        if owner is not None and owner.is_alive is False:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write ``data`` to ``path`` and to the disk. Raises OSError."""
+    path.parent.mkdir(exist_ok=True)
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush the names in a folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
