@@ -135,7 +135,12 @@ def _wrong(files: Any, training: Any) -> str | None:
         value = training[key]
         if not (_is_count(value) if kind is int else isinstance(value, kind)):
             return f"training.{key} is {str(value)[:40]!r}"
-    return None if isinstance(training.get("architecture", {}), dict) else "training.architecture is no table"
+    if not isinstance(training.get("architecture", {}), dict):
+        return "training.architecture is no table"
+    losses = training.get("losses", [])
+    if not isinstance(losses, list) or not all(isinstance(loss, int | float) for loss in losses):
+        return f"training.losses is {str(losses)[:40]!r}"
+    return None
 
 
 def _is_count(value: Any) -> bool:

@@ -128,7 +128,14 @@ class NeoxConfig:
     eval_interval: int
     eval_iters: int
     log_interval: int
+    wall_clock_breakdown: bool
     tensorboard_dir: str | None
+    use_wandb: bool | None
+    wandb_group: str | None
+    wandb_run_name: str | None
+    wandb_team: str | None
+    wandb_project: str
+    wandb_host: str
     peak_theoretical_tflops: float | None
     save: str | None
     load: str | None
@@ -140,6 +147,7 @@ class NeoxConfig:
     checkpoint_factor: int | float | None
     extra_save_iters: list[int] | None
     keep_last_n_checkpoints: int | None
+    checkpoint: dict[str, Any] | None
 
     # Text generation
     text_gen_type: str

@@ -60,8 +60,14 @@ def test_an_entry_of_metrics_has_the_agreed_keys(tmp_path: Path) -> None:
         "iteration_time_ms": 1000.0,
         "data_wait_ms": 250.0,
         "tflops": 2.0,
+        "model_tflops": 1.5,
+        "mfu": pytest.approx(0.15),
+        "hfu": pytest.approx(0.2),
         "loss_scale": None,
         "skipped": 0,
+        "nan": 0,
+        "own_ms": {"min": 200.0, "median": 300.0, "max": 400.0, "slowest_rank": 1},
+        "phases_ms": {"forward": 250.0, "backward": 500.0, "batch generator": 250.0},
     }
     assert (second["event"], second["iteration"], second["loss"]) == ("validation", 20, 2.0)
     assert second["perplexity"] == pytest.approx(np.exp(2.0))
