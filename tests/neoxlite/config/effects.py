@@ -100,3 +100,30 @@ def saves(cfg: NeoxConfig) -> set[int]:
     from neoxlite.training.schedule import save_iterations
 
     return save_iterations(cfg)
+
+
+def launching(cfg: NeoxConfig) -> Any:
+    """Where and how ``neoxlite launch`` starts the ranks."""
+    from neoxlite.launch.settings import Request, launch_settings
+
+    return launch_settings(Request("train", cfg.config_paths), {"CUDA_VISIBLE_DEVICES": "", "HOME": "/nonexistent"})
+
+
+def wandb(cfg: NeoxConfig) -> dict[str, Any]:
+    """What the library of Weights & Biases is told, the configuration itself left out."""
+    import sys
+    import types
+    from unittest import mock
+
+    from neoxlite.training.wandb_log import start_wandb
+
+    told: dict[str, Any] = {}
+
+    def init(**keywords: Any) -> Any:
+        told.update(keywords, config=None, settings=keywords["settings"])
+        return types.SimpleNamespace(dir="/nowhere/files")
+
+    library = types.SimpleNamespace(init=init, Settings=lambda **keywords: keywords)
+    with mock.patch.dict(sys.modules, {"wandb": library}):
+        start_wandb(cfg, lambda line: None, {"NEOXLITE_INTERNET": "0"})
+    return told

@@ -1,7 +1,7 @@
 """Each key that neoxlite calls used has two values with a different outcome: no key is read and then ignored.
 
 The outcome is never the key itself: it is a number that follows, the model, the optimiser, the data, what DeepSpeed is
-told, or what a whole training leaves behind.
+told, what is launched where, or what a whole training leaves behind.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,6 +137,12 @@ BUILT: dict[str, Pair] = {
     "checkpoint_scale": Pair(effects.saves, "linear", "log", {"checkpoint_factor": 2}),
     "checkpoint_factor": Pair(effects.saves, 2, 3),
     "extra_save_iters": Pair(effects.saves, [1], [1, 7]),
+    "use_wandb": Pair(effects.wandb, False, True),
+    "wandb_group": Pair(effects.wandb, "a", "b", {"use_wandb": True}),
+    "wandb_run_name": Pair(effects.wandb, "a", "b", {"use_wandb": True}),
+    "wandb_team": Pair(effects.wandb, "a", "b", {"use_wandb": True}),
+    "wandb_project": Pair(effects.wandb, "a", "b", {"use_wandb": True}),
+    "wandb_host": Pair(effects.wandb, "https://a.example", "https://b.example", {"use_wandb": True}),
 }
 
 # Values that begin with @ are names of files and folders that the fixture below makes.
@@ -157,6 +164,18 @@ READ: dict[str, Pair] = {
     ),
 }
 
+_HOSTS = {"hostfile": "@hosts"}
+LAUNCHED: dict[str, Pair] = {
+    "hostfile": Pair(effects.launching, "@hosts", "@other_hosts"),
+    "include": Pair(effects.launching, "node1@node2", "node2@node3", _HOSTS),
+    "exclude": Pair(effects.launching, "node1", "node2", _HOSTS),
+    "num_nodes": Pair(effects.launching, 2, 3, _HOSTS),
+    "num_gpus": Pair(effects.launching, 2, 4, _HOSTS),
+    "master_port": Pair(effects.launching, 29500, 29600, _HOSTS),
+    "master_addr": Pair(effects.launching, "node1", "node2", _HOSTS),
+    "launcher": Pair(effects.launching, "pdsh", "openmpi", _HOSTS),
+}
+
 _RESUME = {"load": "@checkpoints", "train_iters": 6, "lr_decay_iters": 4}
 _OTHER_SCHEDULE = {**_RESUME, "min_lr": 0.001}
 _SAVE = {"save": "@new", "train_iters": 4, "checkpoint_factor": 1}
@@ -167,6 +186,7 @@ RUN: dict[str, Pair] = {
     "log_interval": Pair(effects.facts, 1, 2),
     "eval_interval": Pair(effects.facts, 2, 3, {"eval_iters": 1}),
     "eval_iters": Pair(effects.facts, 1, 2, {"eval_interval": 2}),
+    "wall_clock_breakdown": Pair(effects.facts, False, True),
     "tensorboard_dir": Pair(effects.facts, None, "@new/tensorboard"),
     "peak_theoretical_tflops": Pair(effects.facts, None, 100.0),
     "save": Pair(effects.facts, None, "@new", {"checkpoint_factor": 2}),
@@ -176,6 +196,9 @@ RUN: dict[str, Pair] = {
     "iteration": Pair(effects.facts, 2, 4, _RESUME),
     "finetune": Pair(effects.facts, False, True, _RESUME),
     "no_load_optim": Pair(effects.facts, False, True, _RESUME),
+    "checkpoint": Pair(effects.facts, None, {"async_save": True}, _SAVE),
+    "checkpoint.async_save": Pair(effects.facts, False, True, _SAVE),
+    "checkpoint.check_resumed_loss": Pair(effects.facts, False, True, {**_RESUME, "load": "@jump"}),
     "override_lr_scheduler": Pair(effects.facts, False, True, _OTHER_SCHEDULE),
     "use_checkpoint_lr_scheduler": Pair(effects.facts, False, True, _OTHER_SCHEDULE),
 }
@@ -183,8 +206,9 @@ RUN: dict[str, Pair] = {
 
 def test_every_used_key_is_looked_at() -> None:
     """A key that becomes used needs a pair here, one that is no longer used loses it; none is looked at twice."""
-    used = {name for name, key in (key_table() | block_table()).items() if key.support is Support.USED}
-    tables = (RESOLVED, BUILT, READ, RUN)
+    acted_upon = (Support.USED, Support.LAUNCH)
+    used = {name for name, key in (key_table() | block_table()).items() if key.support in acted_upon}
+    tables = (RESOLVED, BUILT, READ, LAUNCHED, RUN)
     looked_at = [name for table in tables for name in table]
     assert len(looked_at) == len(set(looked_at))
     assert set(looked_at) == used - _WITH_FP16
@@ -267,6 +291,16 @@ def test_what_is_read(name: str, tmp_path: Path) -> None:
     assert first != second
 
 
+@pytest.mark.parametrize("name", LAUNCHED)
+def test_what_is_launched(name: str, tmp_path: Path) -> None:
+    """Hosts, processes, launcher, or the place of the rendezvous differ."""
+    for hosts, names in (("hosts", ("node1", "node2", "node3")), ("other_hosts", ("node4", "node5"))):
+        (tmp_path / hosts).write_text("".join(f"{host} slots=8\n" for host in names), encoding="utf-8")
+    pair = LAUNCHED[name]
+    first, second = (pair.look(_configuration(tmp_path, pair, name, value)) for value in (pair.first, pair.second))
+    assert first != second
+
+
 @pytest.fixture(scope="module")
 def checkpoints(world: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with datasets and a checkpoint of iterations 2 and 4."""
@@ -274,6 +308,11 @@ def checkpoints(world: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     _write_inputs(folder)
     pair = Pair(effects.facts, None, None, {"data_path": "@a", "train_iters": 4, "checkpoint_factor": 2})
     world.run(1, _printed, _configuration(folder, pair, "save", "@checkpoints"), folder / "metrics.jsonl")
+    shutil.copytree(folder / "checkpoints", folder / "jump")
+    manifest = folder / "jump" / "global_step4" / "manifest.json"
+    content = json.loads(manifest.read_text())
+    content["training"]["losses"] = [0.5] * 8  # as if the weights had been far better
+    manifest.write_text(json.dumps(content))
     return folder
 
 
@@ -287,7 +326,10 @@ def _printed(ranks: Any, cfg: NeoxConfig, metrics: Path) -> str:
     return output.getvalue()
 
 
-_CLOCK = ("samples_per_s", "tokens_per_s", "iteration_time_ms", "tflops", "time", "data_wait_ms")
+_CLOCK = (
+    *("samples_per_s", "tokens_per_s", "iteration_time_ms", "tflops", "time", "data_wait_ms", "model_tflops"),
+    *("mfu", "hfu", "memory_mb", "own_ms", "blocked_ms", "seconds"),
+)
 
 
 @pytest.mark.parametrize("name", RUN)
@@ -310,12 +352,16 @@ def test_whole_trainings(name: str, world: Any, checkpoints: Path, tmp_path: Pat
             outcomes.append(_left_behind(folder, text))
     assert outcomes[0] != outcomes[1]
     refused = [outcome for outcome in outcomes if "refused" in outcome]
-    assert len(refused) == (1 if name.endswith("lr_scheduler") else 0), refused
+    assert len(refused) == (1 if name.endswith(("lr_scheduler", "check_resumed_loss")) else 0), refused
 
 
 def _left_behind(folder: Path, text: str) -> Mapping[str, Any]:
     lines = (folder / "run.jsonl").read_text(encoding="utf-8").splitlines()
-    entries = [{key: item for key, item in json.loads(line).items() if key not in _CLOCK} for line in lines]
+    entries = [
+        {key: sorted(item) if isinstance(item, dict) else item for key, item in entry.items() if key not in _CLOCK}
+        for entry in map(json.loads, lines)
+        if entry.get("event") != "start"  # which names the folder
+    ]
     files = {path.relative_to(folder).parent for path in folder.glob("new/**/*")}
     counts = {str(parent): len(list((folder / parent).iterdir())) for parent in files}
     return {"entries": entries, "files": counts, "utilisation": "MFU" in text}
