@@ -81,8 +81,10 @@ class Manifest:
         except FileNotFoundError:
             if any(folder.glob("*model_states.pt")):
                 raise CheckpointError(
-                    f"{folder} is a checkpoint of GPT-NeoX, which cannot be read yet",
-                    hint="give a folder that neoxlite wrote",
+                    f"{folder} is a checkpoint that GPT-NeoX wrote",
+                    hint=f"convert it: neoxlite convert from-neox {folder.parent} NEW_FOLDER CONFIG.yml "
+                    f"--iteration {folder.name.removeprefix('global_step')}, then load NEW_FOLDER",
+                    exit_code=2,
                 ) from None
             raise CheckpointError(
                 f"{folder} is no whole checkpoint: it has no {MANIFEST}", hint=offer(folder)

@@ -1,4 +1,4 @@
-"""Reading a checkpoint: choose the folder, check the files, fill weights and optimizer state."""
+"""Reading a checkpoint: check the files, fill weights and optimizer state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from neoxlite.checkpoint.folder import Manifest, find, offer, restore_replaced, saved_iterations
+from neoxlite.checkpoint.folder import Manifest, offer
 from neoxlite.checkpoint.optimizer_state import MASTER, OptimizerState
 from neoxlite.checkpoint.pieces import Pieces
 from neoxlite.errors import CheckpointError
@@ -22,36 +22,6 @@ from neoxlite.model.spec import ModelSpec
 from neoxlite.parallel.sharding import set_value, shape_of
 from neoxlite.parallel.slicing import slicing_of
 from neoxlite.parallel.topology import Topology
-
-
-def choose(load: Path | None, save: Path | None, iteration: int | None) -> tuple[Path | None, str | None]:
-    """Return the checkpoint folder to resume from, None to start anew, and a warning for the user or None.
-
-    Raises:
-        CheckpointError: the asked iteration is not there, or starting anew would write over checkpoints in ``save``.
-    """
-    folder = find(load, iteration) if load is not None else None
-    if folder is not None:
-        return folder, None
-    if load is not None and load.is_file():
-        raise CheckpointError(f"load: {load} is a file", hint="give the folder that holds latest and global_step...")
-    if load is not None and load != save and load.is_dir() and any(load.iterdir()):
-        raise CheckpointError(
-            f"load: {load} holds files, but no checkpoint", hint="give the folder that holds latest and global_step..."
-        )
-    if save is not None:
-        restore_replaced(save)
-    existing = saved_iterations(save) if save is not None else []
-    if existing:
-        missed = f"load: {load} has no checkpoint" if load is not None else "load is not set"
-        raise CheckpointError(
-            f"{missed}, but save: {save} has some up to iteration {existing[-1]}; starting at 0 would mix with them",
-            hint=f"to go on, set load: {save}; to start anew, give another folder in save",
-            exit_code=2,
-        )
-    if load is None:
-        return None, None
-    return None, f"WARNING: {load} has no checkpoint yet; starting at iteration 0"
 
 
 def verify(folder: Path, manifest: Manifest, topology: Topology) -> None:

@@ -12,7 +12,14 @@ import click
     "--set", "assignments", metavar="KEY=VALUE", multiple=True, help="Override a key, as optimizer.params.lr=1e-4."
 )
 @click.option("--iteration", type=click.IntRange(min=0), help="Resume from this iteration in load, not the latest.")
-def train(config: tuple[str, ...], conf_dir: str | None, assignments: tuple[str, ...], iteration: int | None) -> int:
+@click.option("--require-load", is_flag=True, help="End if load has no checkpoint, rather than start anew.")
+def train(
+    config: tuple[str, ...],
+    conf_dir: str | None,
+    assignments: tuple[str, ...],
+    iteration: int | None,
+    require_load: bool,
+) -> int:
     """Train a model from one or more GPT-NeoX YAML files.
 
     \b
@@ -39,5 +46,9 @@ def train(config: tuple[str, ...], conf_dir: str | None, assignments: tuple[str,
         if iteration is not None:
             overrides["iteration"] = iteration
         cfg = load_config(config, conf_dir, overrides, ranks.world_size)
+        if require_load:
+            from neoxlite.checkpoint.start import required
+
+            required(cfg.load, cfg.iteration)
         from neoxlite.training.entry import run
     return run(cfg, ranks=ranks, files=files).exit_code

@@ -14,9 +14,10 @@ import yaml
 from neoxlite import __version__
 from neoxlite.checkpoint.architecture import architecture_of, compare_architecture
 from neoxlite.checkpoint.folder import Manifest
-from neoxlite.checkpoint.load import choose, load_optimizer, load_weights, reset_master_weights, verify
+from neoxlite.checkpoint.load import load_optimizer, load_weights, reset_master_weights, verify
 from neoxlite.checkpoint.optimizer_state import OptimizerState
 from neoxlite.checkpoint.save import Contents
+from neoxlite.checkpoint.start import choose
 from neoxlite.checkpoint.tokenizer_files import tokenizer_files
 from neoxlite.errors import CheckpointError
 from neoxlite.model.spec import ModelSpec
@@ -75,7 +76,7 @@ def find_start(cfg: NeoxConfig) -> Start:
     """Choose the checkpoint to begin from, before any costly set-up.
 
     Raises:
-        CheckpointError: see `neoxlite.checkpoint.load.choose`; or ``finetune`` without a checkpoint to begin from.
+        CheckpointError: see `neoxlite.checkpoint.start.choose`; or ``finetune`` without a checkpoint to begin from.
     """
     folder, warning = choose(_path(cfg.load), _path(cfg.save), cfg.iteration)
     if folder is None and getattr(cfg, "finetune", False):

@@ -15,8 +15,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from neoxlite.checkpoint.folder import Manifest, find, offer, saved_iterations
-from neoxlite.checkpoint.load import choose, verify
+from neoxlite.checkpoint.load import verify
 from neoxlite.checkpoint.save import remove_old
+from neoxlite.checkpoint.start import choose, required
 from neoxlite.errors import CheckpointError
 from neoxlite.parallel.topology import Topology
 
@@ -215,6 +216,48 @@ def test_where_a_run_starts(copy: Path, tmp_path: Path) -> None:
         choose(other, empty, None)
     with pytest.raises(CheckpointError, match="is a file"):
         choose(other / "notes.txt", None, None)
+
+
+def test_a_load_without_a_checkpoint_names_the_one_that_was_meant(copy: Path) -> None:
+    """A first run with a typo in load starts with one warning that has the nearest name; --require-load ends it."""
+    root = copy.parent
+    (root / "checkpoints").mkdir()
+    copy.rename(root / "checkpoints" / "2.7B 日本")
+    folder, warning = choose(root / "checkpoints" / "2-7B 日本", root / "new", None)
+    assert folder is None
+    assert warning is not None
+    assert warning.endswith(f"did you mean {root}/checkpoints/2.7B 日本 (iteration 10)?")
+    assert "did you mean" in (choose(root / "checkpoint" / "2.7B 日本", root / "new", None)[1] or "")
+    assert "did you mean" not in (choose(root / "elsewhere" / "x", root / "new", None)[1] or "")
+    with pytest.raises(CheckpointError, match=r"--require-load: load: .* has no checkpoint") as caught:
+        required(str(root / "checkpoints" / "2-7B 日本"), None)
+    assert caught.value.hint == f"did you mean {root}/checkpoints/2.7B 日本?"
+    with pytest.raises(CheckpointError, match="load is not set"):
+        required(None, None)
+    assert required(str(root / "checkpoints" / "2.7B 日本"), 5).name == "global_step5"
+
+
+def test_a_load_of_another_format_is_told_the_line_that_converts_it(tmp_path: Path) -> None:
+    """A Hugging Face folder, a checkpoint of GPT-NeoX, and one checkpoint's own folder instead of its parent."""
+    hf = tmp_path / "hf"
+    hf.mkdir()
+    (hf / "config.json").write_text("{}")
+    with pytest.raises(CheckpointError) as caught:
+        choose(hf, None, None)
+    assert caught.value.hint == (
+        f"it is a Hugging Face folder: neoxlite convert from-hf {hf} NEW_FOLDER, then load NEW_FOLDER"
+    )
+    golden = Path(__file__).parents[2] / "golden" / "checkpoint" / "pipe"
+    folder, _ = choose(golden, None, None)
+    assert folder == golden / "global_step3"
+    with pytest.raises(CheckpointError, match="is a checkpoint that GPT-NeoX wrote") as caught:
+        Manifest.read(folder)
+    assert caught.value.hint == (
+        f"convert it: neoxlite convert from-neox {golden} NEW_FOLDER CONFIG.yml --iteration 3, then load NEW_FOLDER"
+    )
+    with pytest.raises(CheckpointError) as caught:
+        choose(golden / "global_step3", None, None)
+    assert caught.value.hint == f"it is one checkpoint itself: set load: {golden} and --iteration"
 
 
 def test_old_checkpoints_go_by_number(tmp_path: Path) -> None:

@@ -1,0 +1,96 @@
+"""Where a run starts: the checkpoint that ``load`` means, or anew, and what to tell the user. Imports no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+
+from neoxlite.checkpoint.folder import MANIFEST, find, restore_replaced, saved_iterations
+from neoxlite.errors import CheckpointError
+
+_MOST_NEIGHBOURS = 200
+
+
+def choose(load: Path | None, save: Path | None, iteration: int | None) -> tuple[Path | None, str | None]:
+    """Return the checkpoint folder to resume from, None to start anew, and a warning for the user or None.
+
+    Raises:
+        CheckpointError: the asked iteration is not there, or starting anew would write over checkpoints in ``save``.
+    """
+    folder = find(load, iteration) if load is not None else None
+    if folder is not None:
+        return folder, None
+    if load is not None and load.is_file():
+        raise CheckpointError(f"load: {load} is a file", hint="give the folder that holds latest and global_step...")
+    if load is not None and load != save and load.is_dir() and any(load.iterdir()):
+        raise CheckpointError(f"load: {load} holds files, but no checkpoint", hint=_way_from(load))
+    if save is not None:
+        restore_replaced(save)
+    existing = saved_iterations(save) if save is not None else []
+    if existing:
+        missed = f"load: {load} has no checkpoint" if load is not None else "load is not set"
+        raise CheckpointError(
+            f"{missed}, but save: {save} has some up to iteration {existing[-1]}; starting at 0 would mix with them",
+            hint=f"to go on, set load: {save}; to start anew, give another folder in save",
+            exit_code=2,
+        )
+    if load is None:
+        return None, None
+    near = nearest(load) if load != save else None
+    meant = f"; did you mean {near} (iteration {saved_iterations(near)[-1]})?" if near is not None else ""
+    return None, f"WARNING: {load} has no checkpoint yet; starting at iteration 0{meant}"
+
+
+def _way_from(folder: Path) -> str:
+    """Return what to do with a folder of files that are no checkpoint."""
+    if (folder / MANIFEST).is_file() or any(folder.glob("*model_states.pt")):
+        return f"it is one checkpoint itself: set load: {folder.parent} and --iteration"
+    if (folder / "config.json").is_file():
+        return f"it is a Hugging Face folder: neoxlite convert from-hf {folder} NEW_FOLDER, then load NEW_FOLDER"
+    return "give the folder that holds latest and global_step..."
+
+
+def required(load: str | None, iteration: int | None) -> Path:
+    """Return the checkpoint folder to resume from (--require-load).
+
+    Raises:
+        CheckpointError: ``load`` is not set, or has no checkpoint.
+    """
+    if not load:
+        raise CheckpointError("--require-load: load is not set", hint="set load to a folder of save", exit_code=2)
+    folder = find(Path(load), iteration)
+    if folder is None:
+        near = nearest(Path(load))
+        raise CheckpointError(
+            f"--require-load: load: {load} has no checkpoint",
+            hint=f"did you mean {near}?" if near is not None else "give the folder of one in load",
+            exit_code=2,
+        )
+    return folder
+
+
+def nearest(missing: Path) -> Path | None:
+    """Return the folder with checkpoints whose name is most like ``missing``, which has none; None if none is like it.
+
+    Looked for are the folders below the last part of its path that exists, three levels deep.
+    """
+    base = next((parent for parent in missing.parents if parent.is_dir()), None)
+    if base is None:
+        return None
+    wanted = missing.relative_to(base).as_posix()
+    names = [path.relative_to(base).as_posix() for path in _with_checkpoints(base, 3)]
+    found = difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)
+    return base / found[0] if found else None
+
+
+def _with_checkpoints(base: Path, depth: int) -> Iterator[Path]:
+    with contextlib.suppress(OSError):  # a folder that may not be read
+        for path in sorted(base.iterdir())[:_MOST_NEIGHBOURS]:
+            if depth == 0 or not path.is_dir() or path.name.startswith(("global_step", ".")):
+                continue
+            if saved_iterations(path):
+                yield path
+            else:
+                yield from _with_checkpoints(path, depth - 1)
