@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -20,6 +21,7 @@ _NEEDLES = tuple(text.encode() for text in (_TRACEBACK, *_CHAINED, *_TABLE))
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]{1,4096})", line (?P<line>\d{1,9}), in (?P<function>\S{1,256})')
 _EXCEPTION = re.compile(r"(?P<name>(?:[A-Za-z_]\w{0,127}\.){0,16}[A-Z]\w{0,127})(?::(?: (?P<message>.*))?)?$")
 _EXCEPTION_WORDS = re.compile(r"Error|Exception|Interrupt|Exit|Warning|Timeout|Failure|Fault|\.")
+_ANY_EXCEPTION = "exception-line"  # the rule for an exception without its traceback
 _TRACE_LINES_AT_MOST = 60
 _FOREIGN_LINES_AT_MOST = 100
 _TABLE_ROW = re.compile(r"\s{0,8}(?P<key>time|host|rank|exitcode|error_file|traceback)\s{0,12}: (?P<value>.*)")
@@ -75,22 +77,22 @@ class ErrorReader:
         self._tables: dict[_Stream, dict[str, str]] = {}
         self._hinted: dict[_Stream, Finding] = {}
 
-    def gate(self, data: bytes) -> bool:
-        """Whether a line can be an error, or part of one that began before; see `hpcjob.logs.lines.Gate`."""
-        if b" NCCL INFO " in data:  # nearly all lines of many logs
-            return False
-        if self.unfinished:
-            return True
-        return any(needle in data for needle in _NEEDLES) or self._book.may_match(data)
-
     def shapes(self) -> Shapes:
         """Return the shapes of lines that can be an error, for reading whole logs fast."""
-        return Shapes([(Interest.ALL, self._book.literals), (Interest.ALL, _NEEDLES)])
+        return Shapes(self.interests())
+
+    def interests(self) -> list[tuple[Interest, Sequence[bytes]]]:
+        """Return which texts such lines have."""
+        return [(Interest.ALL, self._book.literals), (Interest.ALL, _NEEDLES)]
 
     @property
     def unfinished(self) -> bool:
         """Whether a traceback, a table or an error whose hint follows has begun and not ended."""
         return bool(self._traces or self._tables or self._hinted)
+
+    def unfinished_in(self, source: str) -> bool:
+        """Whether such a thing has begun in this file and not ended."""
+        return any(stream.source == source for begun in (self._traces, self._tables, self._hinted) for stream in begun)
 
     def read(self, line: Line) -> list[Event]:
         """Return the errors that ``line`` completes."""
@@ -174,6 +176,8 @@ class ErrorReader:
 
     def _traceback(self, trace: _Trace, name: str, message: str, line: Line | None = None) -> Traceback:
         known = None if line is None else self._book.find(line)
+        if known is not None and known.rule == _ANY_EXCEPTION:
+            known = None  # the traceback itself tells more
         return Traceback(
             **trace.origin,
             exception=name,

@@ -49,6 +49,8 @@ class Iteration(Event, frozen=True, kw_only=True, omit_defaults=True, tag="itera
         mfu_percent, hfu_percent: share of the GPU's peak used by the model, by the hardware.
         memory_gib: GPU memory in use.
         skipped, nan: iterations of the interval that were skipped for overflow, that had a loss of NaN among these.
+        consumed_samples, consumed_tokens: since the start of the run.
+        other: what else the line tells and no field above holds, by the line's own words.
     """
 
     shape: str
@@ -69,6 +71,9 @@ class Iteration(Event, frozen=True, kw_only=True, omit_defaults=True, tag="itera
     epoch: float | None = None
     skipped: int | None = None
     nan: int | None = None
+    consumed_samples: int | None = None
+    consumed_tokens: int | None = None
+    other: dict[str, float] = {}
 
     @property
     def finite(self) -> bool:
@@ -92,7 +97,7 @@ class Validation(Event, frozen=True, kw_only=True, omit_defaults=True, tag="vali
 
 
 class Checkpoint(Event, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint"):
-    """A checkpoint was saved or loaded (``action``)."""
+    """A checkpoint was ``saved`` or ``loaded`` (``action``), or is being saved: ``saving``."""
 
     action: str
     path: str | None = None
@@ -111,6 +116,23 @@ class EngineStep(Event, frozen=True, kw_only=True, omit_defaults=True, tag="engi
     skipped: int | None = None
     lr: list[float] = []
     samples_per_s: float | None = None
+
+
+class Layout(Event, frozen=True, kw_only=True, omit_defaults=True, tag="layout"):
+    """How DeepSpeed's pipeline engine cuts the work.
+
+    Attributes:
+        micro_batches, micro_batch_size: of an iteration, of each data-parallel rank.
+        stage: of the line's rank, from 0.
+        layers: number of layers of the stage; stage_params, total_params: parameters.
+    """
+
+    micro_batches: int | None = None
+    micro_batch_size: int | None = None
+    stage: int | None = None
+    layers: int | None = None
+    stage_params: int | None = None
+    total_params: int | None = None
 
 
 class Timers(Event, frozen=True, kw_only=True, omit_defaults=True, tag="timers"):
@@ -135,11 +157,13 @@ class LossScale(Event, frozen=True, kw_only=True, omit_defaults=True, tag="loss_
         overflow: gradients overflowed, and the step was skipped.
         tried: scale of that step.
         scale: scale from now on; absent if it stays.
+        hysteresis: overflows left before the scale falls, where it stays for now.
     """
 
     overflow: bool = False
     tried: float | None = None
     scale: float | None = None
+    hysteresis: int | None = None
 
 
 class Finding(Event, frozen=True, kw_only=True, omit_defaults=True, tag="finding"):
@@ -202,6 +226,86 @@ class ProcessEnd(Event, frozen=True, kw_only=True, omit_defaults=True, tag="proc
     exit_code: int
     root_cause: bool = msgspec.field(default_factory=bool)
     note: str | None = None
+
+
+class ErrorGroup(Event, frozen=True, kw_only=True, omit_defaults=True, tag="error_group"):
+    """Errors that are alike, put together at the end; place and time are those of the first.
+
+    Attributes:
+        kind: ``traceback``, ``finding`` or ``process_end``; role, topic, rule, fix: as in `Finding`.
+        text: what they say.
+        count: lines; processes: how many said it, as far as known; ranks, hosts: which.
+    """
+
+    kind: str
+    role: str
+    text: str
+    topic: str | None = None
+    rule: str | None = None
+    fix: str | None = None
+    count: int = msgspec.field(default_factory=int)
+    processes: int = msgspec.field(default_factory=int)
+    ranks: list[int] = []
+    hosts: list[str] = []
+
+
+class Job(Event, frozen=True, kw_only=True, omit_defaults=True, tag="job"):
+    """A job's script began (``started``), or following went over to the next job of the run (``followed``).
+
+    Attributes:
+        id: of the job; after: of the job before it.
+    """
+
+    action: str
+    id: str
+    after: str | None = None
+
+
+class Communicator(Event, frozen=True, kw_only=True, omit_defaults=True, tag="communicator"):
+    """A communicator of NCCL, as all lines read so far tell it.
+
+    Attributes:
+        size: number of its ranks; comm_id: NCCL's id of it (from 2.19 on).
+        ready: ranks whose start has finished; missing: those of which no line says so; silent: those of the missing
+            that never began, where some tell that they did.
+        init_s: the longest start of a rank, in seconds; bootstrap_s: of that the control network (from 2.22 on).
+        hosts: hosts whose ranks are in it.
+    """
+
+    size: int
+    comm_id: str | None = None
+    ready: int = msgspec.field(default_factory=int)
+    missing: list[int] = []
+    silent: list[int] = []
+    init_s: float | None = None
+    bootstrap_s: float | None = None
+    hosts: list[str] = []
+
+
+class NcclHost(Event, frozen=True, kw_only=True, omit_defaults=True, tag="nccl_host"):
+    """What NCCL tells of itself on one host, as all lines read so far tell it.
+
+    Attributes:
+        processes: how many of them wrote lines.
+        versions: of NCCL; networks: ``IB``, ``Socket``, ...; interfaces: over which NCCL starts.
+        hcas: adapters for RDMA; link: ``IB`` or ``RoCE``; link_gbps: rate of one adapter.
+        gdr: whether any pair has GPUDirect RDMA.
+        paths: between the GPUs of a node, ``P2P/CUMEM``, ``SHM``; nvls: NVLink SHARP; channels: their number.
+        odd: how the host differs from most others, in words.
+    """
+
+    processes: int = msgspec.field(default_factory=int)
+    versions: list[str] = []
+    networks: list[str] = []
+    interfaces: list[str] = []
+    hcas: int | None = None
+    link: str | None = None
+    link_gbps: float | None = None
+    gdr: bool | None = None
+    paths: list[str] = []
+    nvls: bool | None = None
+    channels: int | None = None
+    odd: list[str] = []
 
 
 def origin(line: Line) -> dict[str, Any]:

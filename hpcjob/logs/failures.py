@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from hpcjob.logs.errors import ErrorReader
-from hpcjob.logs.events import Event, Finding, ProcessEnd, Traceback
+from hpcjob.logs.events import ErrorGroup, Event, Finding, ProcessEnd, Traceback
 from hpcjob.logs.fold import Fold, Group, without_numbers
-from hpcjob.logs.lines import Gate, Line
+from hpcjob.logs.lines import Line
 from hpcjob.logs.report import Row
-from hpcjob.logs.scan import Shapes
+from hpcjob.logs.scan import Interest, Shapes
 
 if TYPE_CHECKING:
     from hpcjob.logs.ending import Ending
@@ -43,15 +43,22 @@ class FailureReport:
         self._reader = ErrorReader()
         self._fold: Fold[Event] = Fold()
         self._first_to_fail: int | None = None
-        self.gate: Gate = self._reader.gate
 
     def shapes(self) -> Shapes:
         """Return the shapes of lines that can be an error, for reading whole logs fast."""
         return self._reader.shapes()
 
+    def interests(self) -> list[tuple[Interest, Sequence[bytes]]]:
+        """Return which texts lines of interest have."""
+        return self._reader.interests()
+
     def pending(self) -> bool:
         """Whether the next line belongs to an error that began."""
         return self._reader.unfinished
+
+    def pending_in(self, source: str) -> bool:
+        """Whether the next line of this file belongs to an error that began."""
+        return self._reader.unfinished_in(source)
 
     def read(self, line: Line) -> list[Event]:
         """Take a line in and return the errors that it completes."""
@@ -60,6 +67,17 @@ class FailureReport:
     def finish(self) -> list[Event]:
         """The log has ended: return what was left unfinished."""
         return self._take(self._reader.finish(), None)
+
+    def summary(self) -> list[Event]:
+        """Return what was gathered over the whole log."""
+        return list(self.groups())
+
+    def groups(self) -> Iterator[ErrorGroup]:
+        """Give errors that are alike as one event, in the order of blame."""
+        stop = self._stop()
+        rows = [(self._place(group, stop), group) for group in self._fold.groups.values()]
+        for place, group in sorted(rows, key=lambda item: item[0]):
+            yield _group(group, _ROLES[place[0]])
 
     def _take(self, events: list[Event], line: Line | None) -> list[Event]:
         for event in events:
@@ -119,6 +137,33 @@ def key_of(event: Event) -> Hashable:
     return type(event).__name__
 
 
+def _group(group: Group[Event], role: str) -> ErrorGroup:
+    event = group.first
+    known = event if isinstance(event, Finding | Traceback) else None
+    if isinstance(event, Traceback):
+        kind, text = "traceback", f"{event.exception}: {event.message}" if event.message else event.exception
+    elif isinstance(event, ProcessEnd):
+        kind, text = "process_end", f"ended with {describe_code(event.exit_code)}"
+    else:
+        kind, text = "finding", known.say or "" if known is not None else ""
+    return ErrorGroup(
+        source=event.source,
+        offset=event.offset,
+        line=event.line,
+        time=event.time,
+        kind=kind,
+        role=role,
+        text=text,
+        topic=None if known is None else known.topic,
+        rule=None if known is None else known.rule,
+        fix=None if known is None else known.fix,
+        count=group.count,
+        processes=len(group.processes) or len(group.ranks),
+        ranks=sorted(group.ranks),
+        hosts=sorted(group.hosts),
+    )
+
+
 def _row(key: Hashable, group: Group[Event], role: str) -> Row:
     event = group.first
     times = f" (x{group.times})" if group.times > 1 else ""
@@ -143,7 +188,7 @@ def _row(key: Hashable, group: Group[Event], role: str) -> Row:
     if not who:
         text += times
     fix = event.fix if isinstance(event, Finding | Traceback) else None
-    return Row(key, role, topic, who + text, (*details, where), fix)
+    return Row(key, role, topic, who + text, (*details, where), fix, group.times)
 
 
 def describe_code(code: int) -> str:

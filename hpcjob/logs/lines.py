@@ -21,15 +21,11 @@ dmesg                  ``[ 1234.567890] text``
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import msgspec
 
 LINE_LIMIT_BYTES = 512 * 1024
 """Bytes of a line that are kept; the rest of a longer one is dropped, so that memory stays bounded."""
-
-Gate = Callable[[bytes], bool]
-"""Says of the bytes of a line whether they can be of interest; a line that cannot is dropped before it is decoded."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -104,6 +100,11 @@ class Splitter:
             position += len(piece) + 1
         return lines[1:] if skip else lines
 
+    @property
+    def unfinished(self) -> bytes:
+        """What there is of a line whose end has not come."""
+        return self._carry
+
     def finish(self) -> list[tuple[int, bytes]]:
         """Return the line that no newline ended, if there is one, and start anew after it."""
         start, carry, skip = self._start, self._carry, self._skip
@@ -113,6 +114,8 @@ class Splitter:
 
 def _settle(data: bytes, *, keep_open: bool = False) -> bytes:
     """Return the part of a line that is seen in the end; with ``keep_open`` more of the line may still be appended."""
+    if data.startswith(b"\0"):
+        data = data.lstrip(b"\0")  # a file that was cut while its writer went on begins with a hole
     if b"\r" in data:
         stripped = data.rstrip(b"\r")
         ended = len(stripped) < len(data)
@@ -142,7 +145,7 @@ _PREFIX = re.compile(
     \[(?:[^\s@\[\]]{1,255}@)?\d+,(?P<mpi_rank>\d+)\](?:\[[^\]\s]{1,255}\])?<(?P<stream>stdout|stderr|stddiag)>:[ ]?
     |\[(?P<role>[A-Za-z_][A-Za-z_-]{0,63})(?P<role_rank>\d{1,7})\]:[ ]?
     |[ ]{0,6}(?P<srun_rank>\d{1,7}):[ ]
-    |[ ]?\[?(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)\]?:?[ ]
+    |[ ]?\[?(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[ ]?[+-]\d\d:?\d\d)?)\]?:?[ ]
     |[A-Z][a-z]{2}[ ][ \d]\d[ ]\d\d:\d\d:\d\d[ ](?P<syslog_host>[A-Za-z0-9][\w.-]{0,252})[ ](?=kernel:)
     |(?P<syslog>kernel:[ ](?:\[[ ]{0,8}\d{1,10}\.\d{6}\][ ])?|\[[ ]{0,8}\d{1,10}\.\d{6}\][ ])
     |(?P<journal_host>[A-Za-z0-9][\w.-]{0,252})[ ](?=kernel:)

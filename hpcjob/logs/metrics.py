@@ -34,6 +34,7 @@ class _Record(msgspec.Struct, frozen=True):
     tflops: float | None = None
     loss_scale: float | None = None
     skipped: int | None = None
+    time: str | None = None
 
 
 _DECODER = msgspec.json.Decoder(_Record)
@@ -49,10 +50,18 @@ class Metrics:
 
     def __init__(self, path: Path | None, *, whole: bool = False) -> None:
         self.sequence_length: float | None = None
+        self._whole = whole
         self._records: dict[int, _Record] = {}
         self._order: deque[int] = deque()
+        self._tail: FileTail | None = None
+        self.take_from(path)
+
+    def take_from(self, path: Path | None) -> None:
+        """Read this file from now on, such as that of the next job of the run."""
+        if self._tail is not None:
+            self._tail.close()
         self._tail = None if path is None else FileTail(Source(path))
-        if self._tail is not None and not whole:
+        if self._tail is not None and not self._whole:
             self._tail.seek(max(0, self._tail.size() - _RECENT_BYTES))
 
     def poll(self) -> None:

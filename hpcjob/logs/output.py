@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 import msgspec
@@ -19,8 +21,10 @@ _STYLES = {
     "follower": "dim",
     "header": "bold",
     "validation": "cyan",
+    "status": "bold",
 }
 _HEADER_ROWS_LEFT = 4
+_BETWEEN = "  "
 
 
 class Output:
@@ -49,6 +53,12 @@ class Output:
         """Write an event as JSON."""
         self._stream.write(msgspec.json.encode(event).decode() + "\n")
 
+    def status(self, fields: Sequence[str]) -> None:
+        """Keep a line at the bottom, on a terminal: as many fields as fit, the first ones first."""
+
+    def settle(self) -> None:
+        """Nothing more comes: leave the status as an ordinary line."""
+
     def flush(self) -> None:
         """Let all be seen."""
         self._stream.flush()
@@ -63,8 +73,45 @@ class TerminalOutput(Output):
         super().__init__(stream)
         self._console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
+        self._live = os.environ.get("TERM", "dumb") not in ("dumb", "")
+        self._fields: Sequence[str] = ()
+        self._drawn = ""
+
+    def status(self, fields: Sequence[str]) -> None:
+        """Keep a line at the bottom."""
+        self._fields = fields
+
+    def settle(self) -> None:
+        """Leave the status as an ordinary line."""
+        fields, self._fields = self._fields, ()
+        if fields:
+            self.text(self._fitting(fields), "status")
+        self._stream.flush()
+
+    def flush(self) -> None:
+        """Let all be seen, the status too."""
+        text = self._fitting(self._fields)
+        if self._live and text != self._drawn:
+            self._clear()
+            self._stream.write(text)
+            self._drawn = text
+        self._stream.flush()
+
+    def _fitting(self, fields: Sequence[str]) -> str:
+        kept = list(fields)
+        width = shutil.get_terminal_size().columns - 1
+        while len(kept) > 1 and len(_BETWEEN.join(kept)) > width:
+            kept.pop()
+        return _BETWEEN.join(kept)[:width]
+
+    def _clear(self) -> None:
+        if self._drawn:
+            self._stream.write("\r\x1b[K")
+            self._drawn = ""
+
     def text(self, text: str, style: str = "") -> None:
         """Write a line; ``style`` is a role, or empty."""
+        self._clear()
         if style in _STYLES:
             self._console.print(text, style=_STYLES[style])
         else:

@@ -22,18 +22,22 @@ from hpcjob.logs import trainers
 from hpcjob.logs.events import Checkpoint, Event, Iteration, Validation, origin
 from hpcjob.logs.lines import Line
 
-TABLE_NEEDLES = (b"iteration", b"steps: ", b"validation ", b"heckpoint", b"successfully loaded", b"loss", b"Loss")
+TABLE_NEEDLES = (
+    b"iteration",
+    b"steps: ",
+    b"validation ",
+    b"heckpoint",
+    b"successfully loaded",
+    b"saving model",
+    b"loss",
+    b"Loss",
+)
 """Texts of the lines that are rows of the iteration table."""
-NEEDLES = (b"time (ms)", b".....: (", b"memory (MB)", b"Max_MA ", b"MemAllocated=", b"OVERFLOW!", b"lr=[")
+NEEDLES = (
+    b"time (ms)", b".....: (", b"memory (MB)", b"Max_MA ", b"MemAllocated=", b"OVERFLOW!", b"lr=[", b"micro_batches=",
+    b"STAGE_PARAMS=",
+)  # fmt: skip
 """Texts of the lines that are events of training and no part of the iteration table."""
-
-
-def gate(data: bytes) -> bool:
-    """Whether a line can be an event of training; see `hpcjob.logs.lines.Gate`."""
-    for needle in TABLE_NEEDLES:  # noqa: SIM110 - twice as fast as any() with a generator
-        if needle in data:
-            return True
-    return False
 
 
 def parse(line: Line) -> list[Event]:
@@ -85,7 +89,10 @@ _FIELDS: dict[str, tuple[str, _Reader]] = {
     "global batch size": ("global_batch", _count),
     "number of skipped iterations": ("skipped", _count),
     "number of nan iterations": ("nan", _count),
+    "consumed samples": ("consumed_samples", _count),
+    "consumed tokens": ("consumed_tokens", _count),
 }
+_OTHERS_AT_MOST, _KEY_LIMIT = 64, 100
 # A line that was cut, or one of another program with the same word, lacks these.
 _TRAINING_FIELDS = {"iteration_time_ms", "loss", "lr"}
 _PROGRESS = re.compile(r"\biteration +(\d{1,18})/ *(\d{1,18}) *\|")
@@ -96,15 +103,19 @@ def _training_line(text: str, line: Line) -> Event | None:
     if progress is None:
         return None
     fields: dict[str, Any] = {}
+    other: dict[str, float] = {}
     # What stands before the counter is only the rate; another process's output may be glued to its front.
     before = text.rfind("samples/sec:", 0, progress.start())
     if before >= 0:
         fields["samples_per_s"] = _number(text[before + len("samples/sec:") :])
     for part in text[progress.end() :].split("|"):
         key, _, value = part.rpartition(":")
-        known = _FIELDS.get(key.strip())
-        if known is not None and known[0] not in fields:
-            fields[known[0]] = known[1](value)
+        key = key.strip()
+        known = _FIELDS.get(key)
+        if known is not None:
+            fields.setdefault(known[0], known[1](value))
+        elif key and len(other) < _OTHERS_AT_MOST and (number := _number(value)) is not None:
+            other[key[:_KEY_LIMIT]] = number
     if not _TRAINING_FIELDS.intersection(fields):
         return None
     return Iteration(
@@ -112,6 +123,7 @@ def _training_line(text: str, line: Line) -> Event | None:
         shape="neox",
         iteration=int(progress[1]),
         train_iters=int(progress[2]),
+        other=other,
         **fields,
     )
 
@@ -155,25 +167,54 @@ def _validation(text: str, line: Line) -> Event | None:
     )
 
 
-_SAVED = re.compile(r"\bsaved checkpoint (?:at|of) iteration +(\d{1,18})(?: to (\S.*))?")
-_COMMITTED = re.compile(r"\[Torch\] Checkpoint (?:global_step(\d{1,18})|(\S+)) is ready now!")
-_STARTED_FROM = re.compile(r"Loading checkpoint and starting from iteration (\d{1,18})")
-_LOADED = re.compile(r"successfully loaded(?: checkpoint from)? (\S.*?)(?: (?:\[[^\]]*\] )?at iteration +(\d{1,18}))?$")
+_CHECKPOINTS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    (
+        "saved",
+        re.compile(
+            r"\bsaved checkpoint (?:at|of|from) iteration +(?P<at>\d{1,18})(?: to (?P<path>\S.*?))?(?: \[ ?t .*)?$"
+        ),
+    ),
+    ("saved", re.compile(r"\[Torch\] Checkpoint (?:global_step(?P<at>\d{1,18})|(?P<path>\S+)) is ready now!")),
+    ("saved", re.compile(r"\b[Ss]aved (?:the )?(?:model )?checkpoint(?: to| in| at|:) (?P<path>\S*[/\d]\S*)")),
+    ("saved", re.compile(r"\bFinished saving the checkpoint\b")),
+    ("loaded", re.compile(r"Loading checkpoint and starting from iteration (?P<at>\d{1,18})")),
+    (
+        "loaded",
+        re.compile(
+            r"successfully loaded(?: checkpoint from)? (?P<path>\S.*?)"
+            r"(?: (?:\[[^\]]*\] )?at iteration +(?P<at>\d{1,18}))?$"
+        ),
+    ),
+    ("loaded", re.compile(r"\bFinished loading the checkpoint\b(?:.*? step (?P<at>\d{1,18}))?")),
+    (
+        "loaded",
+        re.compile(r"\b(?:[Rr]esum(?:ed|ing)|Continuing training) (?:training )?from checkpoint:? (?P<path>\S+)"),
+    ),
+    # Of trainers that say so before and not after.
+    ("saving", re.compile(r"\bSaving the checkpoint\b.{0,60} at step (?P<at>\d{1,18})")),
+    ("saving", re.compile(r"\bSaving model checkpoint to (?P<path>\S+)")),
+    ("saving", re.compile(r"\bglobal step (?P<at>\d{1,18}): .{1,200} saving model to '(?P<path>[^']{1,1000})'")),
+    ("saving", re.compile(r"^saving checkpoint to (?P<path>\S+)$")),
+)
+_STEP_IN_PATH = re.compile(r"(?:checkpoint|global_?step|step|iter)[_-]?0*(\d{1,18})(?=/?$|\D)")
 
 
 def _checkpoint(text: str, line: Line) -> Event | None:
-    action, path, iteration = "saved", None, None
-    if match := _SAVED.search(text) or _COMMITTED.search(text):
-        iteration, path = match[1], match[2]
-    elif match := _STARTED_FROM.search(text):
-        action, iteration = "loaded", match[1]
-    elif match := _LOADED.search(text):
-        action, path, iteration = "loaded", match[1], match[2]
-    else:
+    if "heckpoint" not in text and "loaded" not in text and "saving model" not in text:
         return None
-    return Checkpoint(
-        **origin(line),
-        action=action,
-        path=None if path is None else path.strip(),
-        iteration=None if iteration is None else int(iteration),
-    )
+    for action, pattern in _CHECKPOINTS:
+        match = pattern.search(text)
+        if match is None:
+            continue
+        found = match.groupdict()
+        path = found.get("path")
+        at = found.get("at")
+        if at is None and path is not None and action != "loaded" and (step := _STEP_IN_PATH.search(path)):
+            at = step[1]
+        return Checkpoint(
+            **origin(line),
+            action=action,
+            path=None if path is None else path.strip(),
+            iteration=None if at is None else int(at),
+        )
+    return None

@@ -14,6 +14,7 @@ class Row(NamedTuple):
         role: ``info``, ``warning``, ``cause`` or ``follower``; chooses the colour.
         topic: word at the row's start.
         details: further lines, indented.
+        times: how often it was said.
     """
 
     key: Hashable
@@ -22,18 +23,28 @@ class Row(NamedTuple):
     text: str
     details: tuple[str, ...] = ()
     fix: str | None = None
+    times: int = 1
 
 
 class Shown:
-    """Remembers what was shown of a report."""
+    """Remembers what was shown of a report.
 
-    def __init__(self) -> None:
-        self._texts: dict[Hashable, str] = {}
+    Args:
+        seldom: of a row that only counts up, show it again when its count has doubled.
+    """
+
+    def __init__(self, *, seldom: bool = False) -> None:
+        self._seldom = seldom
+        self._rows: dict[Hashable, Row] = {}
 
     def changed(self, rows: Iterable[Row]) -> Iterator[tuple[Row, bool]]:
         """Give the rows that are new (False) or whose text has changed since they were shown (True)."""
         for row in rows:
-            before = self._texts.get(row.key)
-            if before != row.text:
-                self._texts[row.key] = row.text
-                yield row, before is not None
+            before = self._rows.get(row.key)
+            if before is not None:
+                if before.text == row.text:
+                    continue
+                if self._seldom and before.times < row.times < 2 * before.times:
+                    continue
+            self._rows[row.key] = row
+            yield row, before is not None

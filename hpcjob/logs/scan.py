@@ -77,29 +77,66 @@ def scan(
     pending: Callable[[], bool] = lambda: False,
     census: Callable[[bytes], None] = lambda _: None,
 ) -> Iterator[tuple[int, int, bytes]]:
-    """Give the lines of interest of a stream, as (number from 1, offset in bytes, bytes), in their order.
+    """Give the lines of interest of a stream; see `Scanner`."""
+    scanner = Scanner(shapes, pending=pending, census=census)
+    while chunk := stream.read(BLOCK_BYTES):
+        yield from scanner.feed(chunk)
+    yield from scanner.finish()
+
+
+class Scanner:
+    """Give the lines of interest of chunks that come in their order, as (number from 1, offset in bytes, bytes).
 
     Args:
         pending: whether the line after the one just given is wanted whatever it is, as within a traceback.
         census: is shown the blocks in which prefixes of lines name ranks.
+        offset: place of the first byte in its file; unless it is 0, numbers of lines are not known and 0.
+        skip_first: drop the first line, of which only the end will be seen.
     """
-    cutter = _Cutter()
-    reader = _Reader(shapes, pending, census)
-    while chunk := stream.read(BLOCK_BYTES):
-        for offset, block in cutter.feed(chunk):
-            yield from reader.read(offset, block)
-    for offset, block in cutter.finish():
-        yield from reader.read(offset, block)
-    yield from reader.finish()
+
+    def __init__(
+        self,
+        shapes: Shapes,
+        *,
+        pending: Callable[[], bool] = lambda: False,
+        census: Callable[[bytes], None] = lambda _: None,
+        offset: int = 0,
+        skip_first: bool = False,
+    ) -> None:
+        self._cutter = _Cutter(offset, skip_first=skip_first)
+        self._reader = _Reader(shapes, pending, census)
+        self._numbered = offset == 0
+
+    def feed(self, chunk: bytes) -> Iterator[tuple[int, int, bytes]]:
+        """Give what a chunk completes."""
+        for offset, block in self._cutter.feed(chunk):
+            yield from self._read(offset, block)
+
+    def finish(self) -> Iterator[tuple[int, int, bytes]]:
+        """Give what is left at the end, and begin anew after it."""
+        for offset, block in self._cutter.finish():
+            yield from self._read(offset, block)
+        for number, offset, data in self._reader.finish():
+            yield number if self._numbered else 0, offset, data
+
+    @property
+    def unfinished(self) -> bytes:
+        """The line whose end has not come."""
+        return self._cutter.carried
+
+    def _read(self, offset: int, block: bytes) -> Iterator[tuple[int, int, bytes]]:
+        for number, place, data in self._reader.read(offset, block):
+            yield number if self._numbered else 0, place, data
 
 
 class _Cutter:
-    """Cut a stream into blocks of whole lines; a line longer than the limit is cut, so memory stays bounded."""
+    """Cut chunks into blocks of whole lines; a line longer than the limit is cut, so memory stays bounded."""
 
-    def __init__(self) -> None:
-        self._carry = b""
+    def __init__(self, offset: int, *, skip_first: bool) -> None:
+        self.carried = b""
         self._lost = 0  # bytes of the carried line that were dropped
-        self._offset = 0
+        self._offset = offset
+        self._skip = skip_first
 
     def feed(self, chunk: bytes) -> list[tuple[int, bytes]]:
         end = chunk.rfind(b"\n")
@@ -109,28 +146,40 @@ class _Cutter:
         found: list[tuple[int, bytes]] = []
         start = 0
         first = chunk.find(b"\n")
-        if self._lost or len(self._carry) + first > LINE_LIMIT_BYTES:
+        if self._skip or self._lost or len(self.carried) + first > LINE_LIMIT_BYTES:
             start = first + 1
             self._keep(chunk[:first])
-            found.append(self._take(self._carry))
+            found.append(self._take(self.carried))
+        if self._skip:
+            self._skip = False
+            found.clear()
         if start <= end:
-            found.append(self._take(b"".join((self._carry, memoryview(chunk)[start:end]))))
+            found.append(self._take(b"".join((self.carried, memoryview(chunk)[start:end]))))
         self._keep(chunk[end + 1 :])
         return found
 
     def finish(self) -> list[tuple[int, bytes]]:
-        return [self._take(self._carry)] if self._carry else []
+        found = [self._take(self.carried)] if self.carried and not self._skip else []
+        self._skip = False
+        return found
 
     def _take(self, block: bytes) -> tuple[int, bytes]:
         offset = self._offset
         self._offset += len(block) + self._lost + 1
-        self._carry, self._lost = b"", 0
+        self.carried, self._lost = b"", 0
         return offset, block
 
     def _keep(self, data: bytes) -> None:
-        room = LINE_LIMIT_BYTES - len(self._carry)
-        self._carry += data[:room]
-        self._lost += max(0, len(data) - room)
+        if not self.carried and data.startswith(b"\0"):
+            # A file that was cut while its writer went on begins with a hole.
+            self._lost += len(data) - len(data := data.lstrip(b"\0"))
+        if len(self.carried) + len(data) <= LINE_LIMIT_BYTES:
+            self.carried += data
+            return
+        whole = self.carried + data
+        shown = whole.rfind(b"\r") + 1  # what a bar showed before is over
+        self.carried = whole[shown:][:LINE_LIMIT_BYTES]
+        self._lost += len(whole) - len(self.carried)
 
 
 class _Block:

@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from hpcjob.logs.follow import POLL_S, Follower, pauses
+from hpcjob.logs.follow import POLL_S, Follower, pause, pauses
 from hpcjob.logs.lines import Line
 from hpcjob.logs.output import Output
+from hpcjob.logs.since import offset_since
 from hpcjob.logs.views import View
 
 T = TypeVar("T")
@@ -24,12 +25,20 @@ def show_files(
     *,
     count: int | None,
     ended: Callable[[], bool] | None = None,
-    poll_s: float = POLL_S,
+    since_s: float | None = None,
 ) -> None:
-    """Show the last ``count`` items of each file (None: all); with ``ended``, what is appended until it says so too."""
-    waits = pauses(poll_s)
+    """Show the last ``count`` items of each file (None: all); with ``ended``, what is appended until it says so too.
+
+    Args:
+        since_s: begin where the files' times are not before this one, in seconds since the epoch.
+    """
+    waits = pauses(POLL_S)
     with contextlib.closing(follower):
+        tails = follower.tails()
         final = ended is None or ended()
+        if since_s is not None:
+            for tail in tails:
+                tail.seek(offset_since(tail.source.path, since_s))
         if count is None:
             _accept(view, follower.poll())
             if final:
@@ -41,9 +50,12 @@ def show_files(
             view.tick(final=False)
             output.flush()
             time.sleep(next(waits))
+            began_s = time.process_time()
             final = ended is None or ended()  # before reading: what was written until now is read below
             if _accept(view, follower.poll()):
-                waits = pauses(poll_s)
+                waits = pauses(POLL_S)
+            else:
+                time.sleep(pause(0, time.process_time() - began_s))
             if final:
                 _accept(view, follower.finish())
         view.tick(final=True)

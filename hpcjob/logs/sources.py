@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 import msgspec
@@ -123,14 +123,72 @@ class JobFiles:
                 return chosen + told
         return told
 
-    def of_rank(self, rank: int, *, nccl: bool = False) -> list[Source]:
-        """The files of one rank; with ``nccl`` also what NCCL wrote for it, once that file tells its rank."""
+    def digest(self) -> list[Source]:
+        """All but rank 0's file where the job log holds the same lines; what tells of iterations first."""
         sources = self.all()
-        own = [source for source in sources if source.rank == rank]
-        if nccl:
-            theirs = [source.path for source in sources if source.kind is Kind.NCCL]
-            own += [Source(path, Kind.NCCL, rank) for path in theirs if _nccl_rank(path) == rank]
-        return own
+        if any(source.kind is Kind.JOB for source in sources):
+            return [source for source in sources if source.rank != 0 or source.kind is not Kind.RANK]
+        return sources
+
+    def of(self, ranks: Collection[int] | None, hosts: Collection[str] | None, *, nccl: bool) -> list[Source]:
+        """The files of some ranks or hosts; with ``nccl`` also what NCCL wrote there, once a file tells its rank.
+
+        Of hosts also the files of all: their lines are told apart by prefixes.
+        """
+        sources = self.all()
+        names = None if hosts is None else {*(host.lower() for host in hosts), *map(_short, hosts)}
+        where = {} if names is None else _hosts_of_ranks(self.directory)
+        chosen = []
+        for source in sources:
+            if source.kind is Kind.NCCL:
+                if not nccl:
+                    continue
+                host = nccl_host(source.path)
+                rank = _nccl_rank(source.path) if ranks is not None else None
+                source = Source(source.path, Kind.NCCL, rank, host)
+            elif source.rank is not None and source.rank in where:
+                source = Source(source.path, source.kind, source.rank, where[source.rank])
+            if ranks is not None and source.rank not in ranks:
+                continue
+            if source.host is not None and not _is_named(source.host, names):
+                continue
+            chosen.append(source)
+        return chosen
+
+
+def _short(host: str) -> str:
+    return host.lower().partition(".")[0]
+
+
+def _is_named(host: str, names: Collection[str] | None) -> bool:
+    return names is None or _short(host) in names
+
+
+def nccl_host(path: Path) -> str | None:
+    """Return the host in the name of a file of NCCL, ``nccl.HOST.PID.log``."""
+    name = plain_name(path.name).removeprefix("nccl.").removesuffix(".log")
+    return name.rpartition(".")[0] or None
+
+
+def hosts_of(directory: Path) -> dict[str, int]:
+    """Return the hosts of a job and how many processes each runs, by its hostfile (``host slots=N``)."""
+    try:
+        text = (directory / "hostfile").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    found = {}
+    for line in text.splitlines():
+        words = line.split()
+        if words and not words[0].startswith("#"):
+            slots = next((word[6:] for word in words[1:] if word.startswith("slots=")), "")
+            found[words[0]] = int(slots) if slots.isascii() and slots.isdigit() and len(slots) < 6 else 1
+    return found
+
+
+def _hosts_of_ranks(directory: Path) -> dict[int, str]:
+    """Return where each rank runs: ranks are counted along the hostfile."""
+    hosts = [name for name, slots in hosts_of(directory).items() for _ in range(slots)]
+    return dict(enumerate(hosts))
 
 
 def _element(path: Path) -> int:

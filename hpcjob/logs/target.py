@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import glob
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,12 @@ import msgspec
 
 from hpcjob import exitcodes
 from hpcjob.errors import InputError, UnknownJobError
-from hpcjob.logs.sources import JobFiles, Provider, listed
+from hpcjob.logs.sources import JobFiles, Provider, hosts_of, listed
 from hpcjob.states import State
 
 if TYPE_CHECKING:
     from hpcjob.logs.ending import Ending
+    from hpcjob.logs.succession import Run
 
 STANDARD_INPUT = "-"
 
@@ -30,6 +31,8 @@ class Target(msgspec.Struct, frozen=True):
         directory: the job's or the named directory, if one was named.
         ended: whether nothing will be written any more; asked while following.
         state: the job's state by its scheduler, None if there is no such job.
+        walltime_s: the job's limit.
+        run: goes from a job to the one that goes on with its run.
     """
 
     paths: tuple[Path, ...] = ()
@@ -37,20 +40,32 @@ class Target(msgspec.Struct, frozen=True):
     job_id: str | None = None
     ended: Callable[[], bool] = lambda: False
     state: Callable[[], State | None] = lambda: None
+    walltime_s: float | None = None
+    run: Run | None = None
 
     @property
     def metrics(self) -> Path | None:
         """The trainer's file of exact values."""
         return None if self.directory is None else self.directory / "metrics.jsonl"
 
-    def provider(self, view: str, rank: int | None) -> Provider:
-        """Return what names the files of a view (``lines``, ``loss``, ``nccl``, ``errors``), of one rank or of all."""
+    def provider(self, view: str, ranks: Collection[int] | None, hosts: Collection[str] | None = None) -> Provider:
+        """Return what names the files of a view (``lines``, ``loss``, ``nccl``, ``errors``, ``digest``).
+
+        Args:
+            ranks: leave out files of other ranks; hosts: of other hosts.
+        """
         if self.paths or self.directory is None:
             return listed(self.paths)
-        files = JobFiles(self.directory, self.job_id)
-        if rank is not None:
-            return lambda: files.of_rank(rank, nccl=view in ("nccl", "errors"))
-        return files.main if view in ("lines", "loss") else files.all
+        if ranks is None and hosts is None:
+            choose = {"lines": JobFiles.main, "loss": JobFiles.main, "digest": JobFiles.digest}.get(view, JobFiles.all)
+            return lambda: choose(self._files())
+        nccl = view in ("nccl", "errors", "digest")
+        return lambda: self._files().of(ranks, hosts, nccl=nccl)
+
+    def _files(self) -> JobFiles:
+        if self.run is not None:
+            return JobFiles(self.run.directory, self.run.job_id)
+        return JobFiles(self.directory or Path(), self.job_id)
 
     def ending(self, *, ask: bool = False) -> Ending:
         """Return how the job ended, by the files of its folder; with ``ask`` by its scheduler too, if need be."""
@@ -69,13 +84,7 @@ class Target(msgspec.Struct, frozen=True):
 
     def hosts(self) -> list[str]:
         """Return the job's hosts, from its hostfile."""
-        if self.directory is None:
-            return []
-        try:
-            text = (self.directory / "hostfile").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return []
-        names = [line.split()[0] for line in text.splitlines() if line.strip() and not line.startswith("#")]
+        names = [] if self.directory is None else list(hosts_of(self.directory))
         return [*names, *{name.partition(".")[0] for name in names if not name[0].isdigit()}]
 
 
@@ -119,6 +128,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _job(name: str) -> Target:
+    from hpcjob.logs.succession import Run
     from hpcjob.tracking import find_job, job_ended, refresh
     from hpcjob.tracking.index import read_index
 
@@ -129,12 +139,15 @@ def _job(name: str) -> Target:
         files = f"files with a name like it: {', '.join(near)}" if near else None
         hint = "; ".join(filter(None, (files, error.hint)))
         raise UnknownJobError(f"{error.message}, and no file {name!r} is here", hint=hint or None) from error
+    run = Run(record)
     return Target(
         paths=() if record.log is None else (Path(record.log),),
         directory=record.jobdir,
         job_id=record.job_id,
-        ended=lambda: job_ended(record),
+        ended=run.ended if record.log is None else lambda: job_ended(record),
         state=lambda: refresh([record], read_index())[record].state,
+        walltime_s=record.walltime_s,
+        run=run,
     )
 
 

@@ -17,37 +17,43 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from hpcjob.logs.events import EngineStep, Event, Iteration, LossScale, Memory, Timers, Validation, origin
+from hpcjob.logs.events import EngineStep, Event, Iteration, Layout, LossScale, Memory, Timers, Validation, origin
 from hpcjob.logs.lines import Line
 
 _TEXT_LIMIT = 8192
 _N = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|NaN|inf|Infinity)"
-_IS = r"['\"]?[ ]{0,2}[:=]?[ ]{0,8}"
+_IS = r"['\"]?[ ]{0,2}[:=]?[ ]{0,8}['\"]?"
 _STEP = re.compile(
-    rf"(?<![\w/])(?:global[_ ]step|train/step|[Ii]teration|[Ii]ter|[Ss]tep|STEP)s?{_IS}(\d{{1,12}})"
-    r"(?:[ ]?(?:/|of)[ ]{0,8}(\d{1,12}))?"
+    rf"(?<![\w/])(?:global[_ ]step|train/step|num_updates|[Ii]teration|[Ii]ter|[Ss]tep|STEP)s?{_IS}(\d{{1,12}})"
+    r"(?![\d.]*\d?[a-zA-Z])(?:[ ]?(?:/|of)[ ]{0,8}(\d{1,12}))?"
 )
-_BAR = re.compile(r"\|[ ]?(\d{1,12})/(\d{1,12}) \[\d")
+_BAR = re.compile(r"\|[ ]?(\d{1,12})/(\d{1,12}) \[\d|\bepoch \d+: {1,8}(\d{1,12}) / (\d{1,12})\b")
 _LOSS = re.compile(
-    r"(?<![\w])(?P<kind>(?:train|training|lm|loss|val|valid|validation|eval|test)?[ _/-]?)"
-    rf"(?:loss|Loss){_IS}(?P<value>{_N})(?![\w%])"
+    rf"(?<![\w])(?P<kind>(?:[A-Za-z][A-Za-z_/.-]{{0,30}}[ _/-]|(?:train|training|lm|val|valid|validation|eval|test))?)"
+    rf"[Ll]oss(?: (?P<after>train|val|valid|eval|test)(?: \([^)]{{1,20}}\))?)?{_IS}(?P<value>{_N})(?![\w%])"
 )
-_HELD_OUT = ("val", "valid", "validation", "eval", "test")
+_AND_HELD_OUT = re.compile(rf"[Ll]oss train[^|]{{1,60}}, val(?: \([^)]{{1,20}}\))?: (?P<value>{_N})(?![\w/])")
+_HELD_OUT = re.compile(r"(?:^|[_/ .-])(?:val|valid|validation|eval|test|dev)(?:$|[_/ .-])", re.IGNORECASE)
+# Parts of a loss that are not the loss: of experts, of routers, of distillation, of further heads.
+_PARTS = re.compile(r"aux|z$|moe|balanc|router|mtp|kl|reg|distil|penalty|contrast", re.IGNORECASE)
 _FIELDS: dict[str, re.Pattern[str]] = {
     "lr": re.compile(rf"(?<![\w])(?:lr|learning[_ ]rate){_IS}(?P<value>{_N})"),
     "grad_norm": re.compile(rf"(?<![\w])(?:grad[_ ]?norm|gnorm|norm){_IS}(?P<value>{_N})"),
     "tokens_per_s": re.compile(
-        rf"(?<![\w])(?:tps|tokens?[_/ ](?:per[_ ])?s(?:ec(?:ond)?)?|throughput){_IS}(?P<value>{_N})"
-        rf"|(?P<after>{_N}) tok/s"
+        rf"(?<![\w])(?:tps|wps|tok(?:en)?s?[_/ ](?:per[_ ])?s(?:ec(?:ond)?)?(?:/gpu)?){_IS}(?P<value>{_N})"
+        rf"|(?P<after>{_N}) tok(?:ens)?/s(?![\w/:=])|(?<![\w])throughput{_IS}(?P<last>{_N})(?! ?samples)"
     ),
     "tflops": re.compile(rf"(?<![\w])(?:tflops|TFLOPs|TFLOPS){_IS}(?P<value>{_N})"),
-    "mfu_percent": re.compile(rf"(?<![\w])(?:mfu|MFU){_IS}(?P<value>{_N})%|(?P<after>{_N})% (?:bf16 |fp16 )?MFU"),
+    "mfu_percent": re.compile(
+        rf"(?<![\w])(?:mfu|MFU){_IS}(?P<value>{_N})%|(?P<after>{_N})% (?:bf16 |fp16 )?MFU"
+        rf"|(?<![\w])(?:mfu|MFU){_IS}(?P<last>{_N})"
+    ),
     "loss_scale": re.compile(rf"(?<![\w])loss[_ ]scale{_IS}(?P<value>{_N})"),
     "iteration_time_ms": re.compile(
         rf"(?<![\w])(?:time|dt|iter[_ ]time|step[_ ]time){_IS}(?P<value>{_N}) ?ms|(?P<after>{_N}) ms\b"
     ),
     "memory_gib": re.compile(rf"(?<![\w])mem(?:ory)?{_IS}(?P<value>{_N}) ?Gi?B"),
-    "epoch": re.compile(rf"(?<![\w])epoch{_IS}(?P<value>{_N})"),
+    "epoch": re.compile(rf"(?<![\w])[Ee]poch{_IS}\[?(?P<value>{_N})"),
 }
 
 
@@ -60,6 +66,8 @@ def parse(text: str, line: Line) -> list[Event]:
         return _timers(text, line)
     if "OVERFLOW" in text:
         return _overflow(text, line)
+    if "micro_batches=" in text or "STAGE_PARAMS=" in text:
+        return _layout(text, line)
     if "lr=[" in text or "global_step=" in text:
         step = _engine_step(text, line)
         if step is not None:
@@ -72,16 +80,14 @@ def _number(text: str) -> float:
 
 
 def _iteration(text: str, line: Line) -> list[Event]:
-    losses = {match["kind"].strip(" _/-"): match["value"] for match in reversed(list(_LOSS.finditer(text)))}
-    if not losses:
+    trained, held_out = _losses(text)
+    if trained is None and held_out is None:
         return []
     step = _STEP.search(text) or _BAR.search(text)
     epoch = _FIELDS["epoch"].search(text)
-    if step is None and (epoch is None or "{" not in text):
+    if step is None and epoch is None:
         return []
-    number = None if step is None else int(step[1])
-    held_out = next((losses[kind] for kind in _HELD_OUT if kind in losses), None)
-    trained = next((value for kind, value in losses.items() if kind not in _HELD_OUT), None)
+    number, total = _step(step)
     events: list[Event] = []
     if trained is not None:
         events.append(
@@ -89,7 +95,7 @@ def _iteration(text: str, line: Line) -> list[Event]:
                 **origin(line),
                 shape="steps",
                 iteration=number,
-                train_iters=None if step is None or step[2] is None else int(step[2]),
+                train_iters=total,
                 loss=_number(trained),
                 **_fields(text),
             )
@@ -100,13 +106,40 @@ def _iteration(text: str, line: Line) -> list[Event]:
     return events
 
 
+def _step(match: re.Match[str] | None) -> tuple[int | None, int | None]:
+    """Return what a step's pattern found: the step and the number of steps."""
+    numbers = () if match is None else match.groups()
+    found = next(((one, of) for one, of in zip(numbers[::2], numbers[1::2], strict=True) if one is not None), None)
+    if found is None:
+        return None, None
+    return int(found[0]), None if found[1] is None else int(found[1])
+
+
+def _losses(text: str) -> tuple[str | None, str | None]:
+    """Return the loss of the training and that on held-out data, as the line writes them."""
+    trained: str | None = None
+    held_out: str | None = None
+    plain = False
+    for match in _LOSS.finditer(text):
+        kind = match["kind"].rstrip("_/ -")
+        if _HELD_OUT.search(kind) or match["after"] in ("val", "valid", "eval", "test"):
+            held_out = held_out or match["value"]
+        elif _PARTS.search(kind):
+            continue
+        elif trained is None or (not kind and not plain):
+            trained, plain = match["value"], not kind
+    if held_out is None and (match_too := _AND_HELD_OUT.search(text)) is not None:
+        held_out = match_too["value"]
+    return trained, held_out
+
+
 def _fields(text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, pattern in _FIELDS.items():
         match = pattern.search(text)
         if match is not None:
-            value = match["value"] or match["after"] if "after" in pattern.groupindex else match["value"]
-            found[name] = _number(value)
+            value = _number(next(filter(None, match.groups())))
+            found[name] = 100 * value if name == "mfu_percent" and value <= 1 and "%" not in match[0] else value
     return found
 
 
@@ -166,7 +199,8 @@ def _memory(text: str, line: Line) -> Event | None:
 
 _OVERFLOW = re.compile(
     r"OVERFLOW! Rank (?P<rank>\d{1,7}) Skipping step\."
-    r"(?: Attempted loss scale: (?P<tried>[\d.e+]{1,30}), (?:reducing to (?P<now>[\d.e+]{1,30})|but hysteresis))?"
+    r"(?: Attempted loss scale: (?P<tried>[\d.e+]{1,30}), (?:reducing to (?P<now>[\d.e+]{1,30})"
+    r"|but hysteresis is \d{1,9}\. Reducing hysteresis to (?P<left>\d{1,9})))?"
 )
 
 
@@ -181,5 +215,32 @@ def _overflow(text: str, line: Line) -> list[Event]:
             overflow=True,
             tried=None if tried is None else _number(tried.rstrip(".")),
             scale=None if now is None else _number(now.rstrip(".")),
+            hysteresis=None if match["left"] is None else int(match["left"]),
+        )
+    ]
+
+
+_CONFIG = re.compile(r"\bCONFIG: micro_batches=(?P<batches>\d{1,9}) micro_batch_size=(?P<size>\d{1,9})")
+_STAGE = re.compile(
+    r"\bRANK=(?P<rank>\d{1,7}) STAGE=(?P<stage>\d{1,6}) LAYERS=(?P<layers>\d{1,6}) \[[^)]{1,40}\) "
+    r"STAGE_PARAMS=(?P<params>\d{1,16}) .{0,40}?TOTAL_PARAMS=(?P<total>\d{1,16})"
+)
+
+
+def _layout(text: str, line: Line) -> list[Event]:
+    config = _CONFIG.search(text)
+    if config is not None:
+        return [Layout(**origin(line), micro_batches=int(config["batches"]), micro_batch_size=int(config["size"]))]
+    stage = _STAGE.search(text)
+    if stage is None:
+        return []
+    where = {**origin(line), "rank": int(stage["rank"])}
+    return [
+        Layout(
+            **where,
+            stage=int(stage["stage"]),
+            layers=int(stage["layers"]),
+            stage_params=int(stage["params"]),
+            total_params=int(stage["total"]),
         )
     ]

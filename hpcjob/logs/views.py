@@ -11,7 +11,9 @@ from typing import Generic, Protocol, TypeVar
 
 from hpcjob.logs import parse
 from hpcjob.logs.events import Event, Iteration, LogLine, Validation, origin
-from hpcjob.logs.lines import Gate, Line
+from hpcjob.logs.filters import LineFilter
+from hpcjob.logs.follow import Wanted
+from hpcjob.logs.lines import Line
 from hpcjob.logs.metrics import Metrics, sequence_length
 from hpcjob.logs.output import Output
 from hpcjob.logs.report import Row, Shown
@@ -24,9 +26,8 @@ T = TypeVar("T")
 class View(Protocol[T]):
     """See the module."""
 
-    gate: Gate | None
     whole: Whole | None
-    """What reads whole logs faster than line by line; None where every line is shown."""
+    """Which lines are of interest; None where every line is shown."""
     default_count: int | None
     """Items of each file that are shown without ``-n``; None is all."""
 
@@ -43,7 +44,6 @@ class View(Protocol[T]):
 class LinesView:
     """The lines as they are; a heading where the file changes, as ``tail`` of several files has it."""
 
-    gate: Gate | None = None
     whole: Whole | None = None
     default_count: int | None = 10
 
@@ -76,21 +76,26 @@ class LossView:
     held back until it is clear that the other does not come. Rows before the first iteration wait for it, since it
     tells how wide the columns are.
 
+    Args:
+        one_run: the files are of one run, so that an iteration that several of them tell is shown once.
+
     Attributes:
         shown: how many events were shown.
     """
 
     default_count: int | None = 20
 
-    def __init__(self, output: Output, metrics: Metrics) -> None:
+    def __init__(self, output: Output, metrics: Metrics, *, one_run: bool = False) -> None:
         self._output = output
         self._metrics = metrics
+        self._one_run = one_run and not output.json
         self._table = IterationTable(tokens=False)
         self._held: Iteration | None = None
         self._early: list[Event] = []
         self.shown = 0
         self._rows_since_header: int | None = None
-        self.gate: Gate | None = _events_gate if output.json else _loss_gate
+        self._teller: str | None = None
+        self._told = -1
         self.whole: Whole | None = self
 
     def shapes(self) -> Shapes:
@@ -102,13 +107,23 @@ class LossView:
         """No event goes over several lines."""
         return False
 
+    def pending_in(self, source: str) -> bool:
+        """No event goes over several lines."""
+        return False
+
     def pick(self, line: Line) -> Iterable[Event]:
-        if self._metrics.sequence_length is None and "seq_length ." in line.text:
-            self._metrics.sequence_length = sequence_length(line.text)
-        events = parse.parse(line)
+        events = self.pick_all(line)
         return events if self._output.json else [event for event in events if isinstance(event, TABLE)]
 
+    def pick_all(self, line: Line) -> list[Event]:
+        """Return all events of training that a line tells, rows of the table or not."""
+        if self._metrics.sequence_length is None and "seq_length ." in line.text:
+            self._metrics.sequence_length = sequence_length(line.text)
+        return parse.parse(line)
+
     def accept(self, item: Event) -> None:
+        if isinstance(item, Iteration) and self._one_run and self._told_by_another(item):
+            return
         if isinstance(item, Iteration):
             held, self._held = self._held, None
             if held is not None and held.iteration != item.iteration:
@@ -119,6 +134,23 @@ class LossView:
         else:
             self._release()
         self._show(item)
+
+    def filled(self, event: Iteration) -> Iteration:
+        """Return an iteration with what the trainer's metrics add."""
+        return self._metrics.fill(event)
+
+    def _told_by_another(self, item: Iteration) -> bool:
+        """Whether another file has told of this iteration: where each rank writes its own, all say the same."""
+        if item.iteration is None:
+            return False
+        if self._teller not in (None, item.source) and item.iteration <= self._told:
+            return True
+        self._teller, self._told = item.source, item.iteration
+        return False
+
+    def new_job(self) -> None:
+        """Another job goes on with the run, perhaps from an earlier iteration."""
+        self._teller = None
 
     def tick(self, *, final: bool) -> None:
         self._release()
@@ -164,14 +196,6 @@ class LossView:
             self._rows_since_header = 0
 
 
-def _loss_gate(data: bytes) -> bool:
-    return parse.gate(data) or b"seq_length ." in data
-
-
-def _events_gate(data: bytes) -> bool:
-    return _loss_gate(data) or any(needle in data for needle in parse.NEEDLES)
-
-
 def _style(event: Event) -> str:
     if isinstance(event, Validation):
         return "validation"
@@ -189,17 +213,21 @@ class Whole(Protocol):
     def pending(self) -> bool:
         """Whether the next line belongs to one that began."""
 
+    def pending_in(self, source: str) -> bool:
+        """Whether the next line of this file does."""
+
 
 class Report(Whole, Protocol):
     """What gathers lines into rows: `hpcjob.logs.nccl.NcclReport`, `hpcjob.logs.failures.FailureReport`."""
-
-    gate: Gate
 
     def read(self, line: Line) -> Sequence[Event]:
         """Take a line in and return the events that it completes."""
 
     def finish(self) -> Sequence[Event]:
         """The log has ended: return what was left unfinished."""
+
+    def summary(self) -> Sequence[Event]:
+        """Return what was gathered over the whole log."""
 
     def rows(self) -> Iterable[Row]:
         """Give the report as it is now."""
@@ -216,7 +244,6 @@ class ReportView:
         self._shown = Shown()
         self._nothing = nothing
         self._any = False
-        self.gate: Gate | None = report.gate
         self.whole: Whole | None = report
 
     def pick(self, line: Line) -> Iterable[Line]:
@@ -227,7 +254,7 @@ class ReportView:
 
     def tick(self, *, final: bool) -> None:
         if final:
-            self._write(self._report.finish())
+            self._write([*self._report.finish(), *self._report.summary()])
         if self._output.json:
             return
         for row, again in self._shown.changed(self._report.rows()):
@@ -242,43 +269,40 @@ class ReportView:
                 self._output.event(event)
 
     def _row(self, row: Row, *, again: bool) -> None:
-        mark = "!" if row.role in ("warning", "cause", "symptom") else " "
-        self._output.text(f"{mark} {row.topic:<12} {row.text}", row.role)
-        if again:
-            return
-        for detail in row.details:
-            self._output.text(" " * 15 + detail)
-        if row.fix is not None:
-            self._output.text(" " * 15 + "-> " + row.fix)
+        show_row(self._output, row, again=again)
 
 
-class RankView(Generic[T]):
-    """Another view, of one rank's lines only.
+def show_row(output: Output, row: Row, *, again: bool) -> None:
+    """Show a row of a report; ``again``: it was shown before, and only its text has changed."""
+    mark = "!" if row.role in ("warning", "cause", "symptom") else " "
+    output.text(f"{mark} {row.topic:<12} {row.text}", row.role)
+    if again:
+        return
+    for detail in row.details:
+        output.text(" " * 15 + detail)
+    if row.fix is not None:
+        output.text(" " * 15 + "-> " + row.fix)
 
-    Attributes:
-        seen: whether there was one.
-        others: ranks of the other lines.
-    """
 
-    def __init__(self, view: View[T], rank: int) -> None:
-        self._view = view
-        self._rank = rank
-        self.seen = view.gate is not None  # else lines are dropped before they come here
-        self.others: set[int] = set()
-        self.gate = view.gate
-        self.whole: Whole | None = None  # a rank's lines are told apart by their prefixes
+class FilteredView(Generic[T]):
+    """Another view, of some lines only."""
+
+    def __init__(self, view: View[T], wanted: LineFilter) -> None:
+        self.inner = view
+        self._wanted = wanted
+        self.whole = view.whole
         self.default_count = view.default_count
 
     def pick(self, line: Line) -> Iterable[T]:
-        if line.rank != self._rank:
-            if line.rank is not None:
-                self.others.add(line.rank)
-            return ()
-        self.seen = True
-        return self._view.pick(line)
+        return self.inner.pick(line) if self._wanted.wants(line) else ()
 
     def accept(self, item: T) -> None:
-        self._view.accept(item)
+        self.inner.accept(item)
 
     def tick(self, *, final: bool) -> None:
-        self._view.tick(final=final)
+        self.inner.tick(final=final)
+
+
+def wanted_by(view: View[T]) -> Wanted:
+    """Return which lines a view is interested in."""
+    return Wanted() if view.whole is None else Wanted(view.whole.shapes(), view.whole.pending_in)

@@ -157,13 +157,13 @@ def test_follow_takes_up_files_that_appear(tmp_path: Path) -> None:
     assert [(line.rank, line.text) for line in lines] == [(0, "hello"), (1, "hello"), (2, "hello")]
 
 
-def test_waits_grow_to_two_seconds() -> None:
-    """An idle log is looked at ever more seldom, but at least every 2 s."""
-    waits = pauses(0.5)
+def test_waits_grow_to_a_second() -> None:
+    """An idle log is looked at ever more seldom, but a line is always seen within a second."""
+    waits = pauses(0.4)
     times = [next(waits) for _ in range(20)]
-    assert times[0] == 0.5
+    assert times[0] == 0.4
     assert times == sorted(times)
-    assert times[-1] == 2.0
+    assert 0.5 < times[-1] < 1.0
 
 
 @given(
@@ -207,7 +207,7 @@ def test_following_goes_on_where_the_last_lines_ended(tmp_path: Path) -> None:
 MEASURE = """
 import sys
 from hpcjob.cli import main
-code = main(["tail", sys.argv[1], "-n", "10"])
+code = main(["tail", sys.argv[1], "--raw", "-n", "10"])
 read = next(line for line in open("/proc/self/io") if line.startswith("rchar"))
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print(read.split()[1], peak.split()[1], file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -45,21 +46,19 @@ def nccl_of(rank: int, *, network: str = "IB", complete: bool = True, size: int 
     return "".join(f"{start}{text}\n" for text in lines)
 
 
-def test_sixteen_ranks_that_agree_are_one_row_each() -> None:
-    """640 lines become nine facts, each with the number of processes that said it."""
+def test_sixteen_ranks_that_agree_are_one_row() -> None:
+    """640 lines become a communicator and one row of hosts."""
     report = NcclReport()
     for rank in range(16):
         feed(report, nccl_of(rank))
-    assert rows(report) == [
-        ("info", "version", "NCCL 2.21.5+cuda12.4  x16"),
-        ("info", "bootstrap", "bootstrap over eth0  x16"),
-        ("info", "network", "network: IB  x16"),
-        ("info", "nvls", "NVLS (NVLink SHARP) is available  x16"),
-        ("info", "channels", "16 channels  x16"),
-        ("info", "path", "GPU to GPU inside a node: P2P/CUMEM  x16"),
-        ("info", "path", "between nodes: IB with GPUDirect RDMA  x16"),
-        ("info", "init", "1 communicator of 16 ranks ready"),
-    ]
+    init, head, hosts = rows(report)
+    assert init == ("info", "init", "1 communicator of 16 ranks ready")
+    assert re.split(r" {2,}", head[2]) == [
+        "hosts", "ranks", "NCCL", "network", "GDR", "GPU to GPU", "NVLS", "channels", "start over",
+    ]  # fmt: skip
+    assert re.split(r" {2,}", hosts[2]) == [
+        "node[00-01]", "0-15", "2.21.5+cuda12.4", "IB", "on", "P2P/CUMEM", "on", "16", "eth0",
+    ]  # fmt: skip
 
 
 def test_sockets_between_nodes_are_a_warning_and_within_one_are_not() -> None:
@@ -86,8 +85,19 @@ def test_the_rank_that_differs_stands_out() -> None:
     report = NcclReport()
     for rank in range(8):
         feed(report, nccl_of(rank, size=8).replace("2.21.5", "2.18.1" if rank == 5 else "2.21.5"))
-    versions = [text for _, topic, text in rows(report) if topic == "version"]
-    assert versions == ["NCCL 2.21.5+cuda12.4  x7", "NCCL 2.18.1+cuda12.4"]
+    versions = [(role, text) for role, topic, text in rows(report) if topic == "version"]
+    assert versions == [("warning", "node00: NCCL 2.18.1+cuda12.4 and 2.21.5+cuda12.4 in one job")]
+
+
+def test_a_host_that_differs_comes_first() -> None:
+    """Its row is marked and stands before those of the others; what differs is said before the table."""
+    report = NcclReport()
+    for rank in range(24):
+        feed(report, nccl_of(rank, size=24, network="Socket" if rank // 8 == 1 else "IB"))
+    first, *rest = rows(report)
+    assert first == ("warning", "network", "node01: TCP sockets, while 2 hosts have network IB")
+    table = [(role, text.split()[0]) for role, topic, text in rest if topic == "host"]
+    assert table == [("warning", "node01"), ("info", "node[00,02]")]
 
 
 def test_unknown_warnings_fold_although_numbers_differ() -> None:
@@ -105,8 +115,11 @@ def test_only_what_changed_is_shown_again() -> None:
     first = list(shown.changed(report.rows()))
     assert all(not again for _, again in first)
     assert list(shown.changed(report.rows())) == []
-    feed(report, "node00:101:1 [1] NCCL INFO NCCL version 2.21.5+cuda12.4")
-    assert [(row.text, again) for row, again in shown.changed(report.rows())] == [("NCCL 2.21.5+cuda12.4  x2", True)]
+    feed(report, nccl_of(1, size=2))
+    assert [(row.topic, row.text.split()[0], again) for row, again in shown.changed(report.rows())] == [
+        ("init", "1", False),
+        ("host", "node00", True),
+    ]
 
 
 def traceback(exception: str, *, place: int = 33, prefix: str = "") -> str:
@@ -298,13 +311,15 @@ def test_nothing_found_in_an_ordinary_log() -> None:
     assert rows(report) == []
 
 
-def test_rows_and_gate_agree(golden: dict[str, Any]) -> None:
-    """A line that the gate drops is no error: training lines are dropped, what follows a traceback's start is not."""
+def test_what_is_unfinished_is_of_its_file_alone() -> None:
+    """A traceback that has begun in one rank's file does not make every line of the others worth reading."""
     report = FailureReport()
-    assert not any(report.gate(case["line"].encode()) for case in golden["iteration_line"])
-    assert report.gate(b"x Traceback (most recent call last):")
-    feed(report, "Traceback (most recent call last):")
-    assert report.gate(b"  File x")  # the rest of it, though no word in it is known
+    assert not report.pending_in("a")
+    feed(report, "Traceback (most recent call last):", "a")
+    assert report.pending_in("a")
+    assert not report.pending_in("b")
+    feed(report, "ValueError: x", "a")
+    assert not report.pending_in("a")
 
 
 @pytest.mark.parametrize(("numbers", "text"), [({0, 1, 2, 5}, "0-2,5"), ({7}, "7"), (set(), ""), ({3, 1}, "1,3")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import lzma
 import os
@@ -18,6 +19,13 @@ from typing import Any
 import pytest
 
 from hpcjob.cli import main
+from hpcjob.logs.failures import FailureReport
+from hpcjob.logs.follow import read_stream
+from hpcjob.logs.metrics import Metrics
+from hpcjob.logs.nccl import NcclReport
+from hpcjob.logs.output import Output
+from hpcjob.logs.show import show_stream
+from hpcjob.logs.views import LossView, ReportView, View
 from hpcjob.tracking.index import append
 from hpcjob.tracking.records import Record
 
@@ -54,7 +62,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -
 
 def test_lines_of_a_directory(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     """The job's log and the scheduler's output, each under its name, as tail shows several files."""
-    lines = run(capsys, folder, "-n", 1)
+    lines = run(capsys, folder, "--raw", "-n", 1)
     rule = "-" * 123
     assert lines == [
         f"==> {folder}/12_job.out <==",
@@ -68,13 +76,19 @@ def test_lines_of_a_directory(capsys: pytest.CaptureFixture[str], folder: Path) 
 def test_lines_of_a_file(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     """A file is shown as it is; 'all' begins at its start, 0 shows nothing, several stand under their names."""
     log = folder / "12_job.out"
-    assert run(capsys, log, "-n", "all") == log.read_text().splitlines()
-    assert run(capsys, log, "-n", "0") == []
-    assert run(capsys, log, "-n", "9" * 23) == log.read_text().splitlines()
-    assert run(capsys, log, "-n", "9" * 5000) == log.read_text().splitlines()
-    assert run(capsys, log, "-n", "3") == log.read_text().splitlines()[-3:]
+    assert run(capsys, log, "--raw", "-n", "all") == log.read_text().splitlines()
+    assert run(capsys, log, "--raw", "-n", "0") == []
+    assert run(capsys, log, "--raw", "-n", "9" * 23) == log.read_text().splitlines()
+    assert run(capsys, log, "--raw", "-n", "9" * 5000) == log.read_text().splitlines()
+    assert run(capsys, log, "--raw", "-n", "3") == log.read_text().splitlines()[-3:]
     ranks = [folder / f"12_{rank}_log.out" for rank in (0, 1)]
-    assert run(capsys, *ranks, "-n", 1) == [f"==> {ranks[0]} <==", "two of 0", "", f"==> {ranks[1]} <==", "two of 1"]
+    assert run(capsys, *ranks, "--raw", "-n", 1) == [
+        f"==> {ranks[0]} <==",
+        "two of 0",
+        "",
+        f"==> {ranks[1]} <==",
+        "two of 1",
+    ]
 
 
 def test_loss(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
@@ -136,13 +150,19 @@ def test_the_same_iteration_is_one_row(
 def test_json(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     """One object a line, with file and byte where it stands; nothing else."""
     data = (folder / "12_job.out").read_bytes()
-    for arguments, kinds in ((["--loss"], {"iteration", "validation"}), ([], {"line"}), (["--errors"], {"finding"})):
+    for arguments, kinds in (
+        (["--loss"], {"iteration", "validation"}),
+        (["--raw"], {"line"}),
+        (["--errors"], {"finding", "error_group"}),
+        ([], {"iteration", "validation", "finding", "error_group", "communicator", "nccl_host"}),
+    ):
         events = [json.loads(text) for text in run(capsys, folder, "--json", *arguments)]
         assert {event["event"] for event in events} == kinds
         for event in events:
-            if event["event"] == "iteration":
+            if event["event"] == "iteration" and event["source"].endswith("12_job.out"):
                 assert f"{event['iteration']}".encode() in data[event["offset"] :].split(b"\n")[0]
-    (event,) = [json.loads(text) for text in run(capsys, folder, "--errors", "--json")]
+    event, group = [json.loads(text) for text in run(capsys, folder, "--errors", "--json")]
+    assert (group["rule"], group["count"]) == ("pbs-walltime", 1)
     assert (event["rule"], event["topic"], event["fields"]) == (
         "pbs-walltime", "walltime", {"used": "3610", "limit": "3600"},
     )  # fmt: skip
@@ -153,8 +173,9 @@ def test_nccl_and_errors(capsys: pytest.CaptureFixture[str], folder: Path) -> No
     with (folder / "12_1_log.out").open("a") as file:
         file.write("ValueError is not raised here\n" * 20_000)
     assert run(capsys, folder, "--nccl") == [
-        "  version      NCCL 2.21.5+cuda12.4  x2",
         "  init         1 communicator of 2 ranks ready",
+        "               hosts   ranks  NCCL             network  start over",
+        "  host         node01  0-1    2.21.5+cuda12.4  ?        ?",
     ]
     assert run(capsys, folder, "--errors") == [
         "! walltime     the walltime of 3600 s was over (PBS)",
@@ -168,18 +189,18 @@ def test_nccl_and_errors(capsys: pytest.CaptureFixture[str], folder: Path) -> No
 
 def test_rank(capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path) -> None:
     """In a directory a rank's own file, in a merged log the lines with its prefix."""
-    assert run(capsys, folder, "--rank", 1) == ["one of 1", "two of 1"]
-    assert run(capsys, folder, "--rank", 1, "--nccl")[0] == "  version      NCCL 2.21.5+cuda12.4"
+    assert run(capsys, folder, "--rank", 1, "--raw") == ["one of 1", "two of 1"]
+    assert run(capsys, folder, "--rank", 1, "--nccl")[-1].split()[1:4] == ["node01", "1", "2.21.5+cuda12.4"]
     merged = tmp_path / "merged.log"
     merged.write_text("0: a\n1: b\n[rank1]: c\n0: d\n[1,1]<stdout>:e\n")
-    assert run(capsys, merged, "--rank", 1) == ["1: b", "[rank1]: c", "[1,1]<stdout>:e"]
-    assert run(capsys, merged, "--rank", 0, "-n", 1) == ["0: d"]
+    assert run(capsys, merged, "--rank", 1, "--raw") == ["1: b", "[rank1]: c", "[1,1]<stdout>:e"]
+    assert run(capsys, merged, "--rank", 0, "--raw", "-n", 1) == ["0: d"]
     (tmp_path / "bare.log").write_text("a\n")
-    assert main(["tail", str(tmp_path / "bare.log"), "--rank", "7"]) == 0
+    assert main(["tail", str(tmp_path / "bare.log"), "--rank", "7", "--raw"]) == 0
     assert "no line of rank 7" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("options", [[], ["-n", "all"], ["--loss"], ["--errors"], ["--nccl"]])
+@pytest.mark.parametrize("options", [[], ["--raw"], ["--raw", "-n", "all"], ["--loss"], ["--errors"], ["--nccl"]])
 def test_a_rank_that_the_job_does_not_have(
     capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path, options: list[str]
 ) -> None:
@@ -188,7 +209,7 @@ def test_a_rank_that_the_job_does_not_have(
     error = capsys.readouterr().err
     assert "there is no rank 7" in error
     assert "0-1" in error
-    if options in ([], ["-n", "all"]):
+    if "--raw" in options:
         merged = tmp_path / "merged.log"
         merged.write_text("0: a\n1: b\n")
         assert main(["tail", str(merged), "--rank", "7", *options]) == 2
@@ -222,7 +243,7 @@ def test_a_log_without_a_loss_is_said_to_be_one(
 
 def test_json_of_the_first_line_has_its_offset(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     """Byte 0 is a place as any other."""
-    events = [json.loads(text) for text in run(capsys, folder / "12_1_log.out", "--json")]
+    events = [json.loads(text) for text in run(capsys, folder / "12_1_log.out", "--raw", "--json")]
     assert [(event["offset"], event["text"]) for event in events] == [(0, "one of 1"), (9, "two of 1")]
 
 
@@ -231,7 +252,9 @@ def test_json_of_the_first_line_has_its_offset(capsys: pytest.CaptureFixture[str
     [
         (["-n", "few"], "neither a number nor 'all'"),
         (["-n", "-3"], "neither a number nor 'all'"),
-        (["--rank", "-1"], "not in the range"),
+        (["--rank", "-1"], "no list of ranks"),
+        (["--grep", "("], "no regular expression"),
+        (["--since", "soon"], "is no time"),
         (["nothing-here-a", "nothing-here-b"], "nothing-here-a: no file"),
     ],
 )
@@ -293,7 +316,7 @@ def test_files_of_other_jobs_in_the_directory_are_left_out(
 def test_follow_of_an_ended_job_ends(capsys: pytest.CaptureFixture[str], recorded: Record, folder: Path) -> None:
     """-f on a job that is over shows its last lines, an unfinished one too, and returns."""
     (folder / "12_sched.out").write_text("1\n2\nunfinished")
-    assert run(capsys, "12", "-f", "-n", 2)[-2:] == ["2", "unfinished"]
+    assert run(capsys, "12", "-f", "--raw", "-n", 2)[-2:] == ["2", "unfinished"]
 
 
 def test_no_log_yet(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -309,14 +332,14 @@ def test_standard_input(folder: Path) -> None:
     assert [row.split()[0] for row in done.stdout.decode().splitlines()] == ["iteration", "1000", "11.000000"]
     fifo = folder / "fifo"
     os.mkfifo(fifo)
-    with subprocess.Popen([*HPCJOB, "tail", str(fifo), "-n", "1"], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([*HPCJOB, "tail", str(fifo), "--raw", "-n", "1"], stdout=subprocess.PIPE) as process:
         fifo.write_bytes(b"a\nb\n")
         assert process.communicate()[0] == b"b\n"
 
 
 def test_standard_input_is_shown_as_it_comes() -> None:
     """With -f a line is seen while the writer goes on."""
-    command = [*HPCJOB, "tail", "-", "-f"]
+    command = [*HPCJOB, "tail", "-", "-f", "--raw"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -330,7 +353,7 @@ def test_standard_input_is_shown_as_it_comes() -> None:
 def test_follow_shows_what_is_appended(tmp_path: Path) -> None:
     """-f waits for a file that is not there, shows new lines, and ends on Ctrl-C without a traceback."""
     log = tmp_path / "12_job.out"
-    command = [*HPCJOB, "tail", str(tmp_path), "-f"]
+    command = [*HPCJOB, "tail", str(tmp_path), "-f", "--raw"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -346,7 +369,7 @@ def test_follow_shows_what_is_appended(tmp_path: Path) -> None:
 def test_closed_pipe_is_no_error(folder: Path) -> None:
     """``| head`` ends the command quietly."""
     (folder / "12_job.out").write_text("x" * 100 + "\n" + "y\n" * 200_000)
-    command = [*HPCJOB, "tail", str(folder / "12_job.out"), "-n", "all"]
+    command = [*HPCJOB, "tail", str(folder / "12_job.out"), "--raw", "-n", "all"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -381,7 +404,7 @@ def test_colours_on_a_terminal_only(folder: Path, capsys: pytest.CaptureFixture[
     """A terminal gets the same rows in colour, unbroken; NO_COLOR gets none; the log's own codes never pass."""
     with (folder / "12_job.out").open("a") as file:
         file.write("\x1b[2Jcleared [red]x[/red] :smile:\n")
-    for arguments in (["--loss"], ["-n", "3"], ["--errors"]):
+    for arguments in (["--loss"], ["--raw", "-n", "3"], ["--errors"]):
         plain = run(capsys, folder, *arguments)
         coloured = on_terminal([str(folder), *arguments], {})
         assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).splitlines() == plain
@@ -407,12 +430,27 @@ def test_compressed_logs(capsys: pytest.CaptureFixture[str], folder: Path, suffi
     pack = {".gz": gzip.compress, ".xz": lzma.compress}[suffix]
     packed = folder.parent / f"12_job.out{suffix}"
     packed.write_bytes(pack(plain.read_bytes()))
-    for options in (["-n", "all"], ["-n", "3"], ["--loss"], ["--errors"]):
+    for options in (["--raw", "-n", "all"], ["--raw", "-n", "3"], ["--loss"], ["--errors"], []):
         assert run(capsys, packed, *options) == run(capsys, plain, *options)
 
 
+def line_by_line(log: Path, options: list[str]) -> list[str]:
+    """The same view with every line of the log made an object."""
+    out = io.StringIO()
+    output = Output(out, json="--json" in options)
+    view: View[Any] = {
+        "--nccl": lambda: ReportView(output, NcclReport(), ""),
+        "--errors": lambda: ReportView(output, FailureReport(), ""),
+        "--loss": lambda: LossView(output, Metrics(None)),
+    }[options[0]]()
+    with log.open("rb") as file:
+        lines = read_stream(file.fileno(), str(log))
+        show_stream(lines, view, output, count=None, follow=False)
+    return out.getvalue().splitlines()
+
+
 def test_whole_logs_read_by_shape_give_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Reports and the table of a whole log are those of the line-by-line reader, which a pipe uses."""
+    """Reports and the table of a whole log are those of a reader that looks at every line."""
     job = Job(16, 150, 3)
     log = tmp_path / "merged.log"
     ranks = [job.lines(rank) for rank in range(16)]
@@ -421,8 +459,6 @@ def test_whole_logs_read_by_shape_give_the_same(capsys: pytest.CaptureFixture[st
     log.write_text("".join(f"{text}\n" for text in lines))
     for options in (["--nccl"], ["--errors"], ["--loss", "-n", "all"], ["--loss", "-n", "all", "--json"]):
         whole = run(capsys, log, *options)
-        with log.open("rb") as file:
-            done = subprocess.run([*HPCJOB, "tail", "-", *options], stdin=file, stdout=subprocess.PIPE, check=True)
-        piped = done.stdout.decode().replace('"stdin"', f'"{log}"').replace("stdin, byte", "merged.log, byte")
+        slow = line_by_line(log, options)
         assert len(whole) > 3
-        assert [re.sub(r'"line":\d+,', "", row) for row in whole] == piped.splitlines()
+        assert [re.sub(r'"line":\d+,', "", row) for row in whole] == slow

@@ -1,0 +1,226 @@
+"""The default view of ``hpcjob tail``: iterations and what needs attention, floods folded, and where the run stands.
+
+Lines of all files are read: iterations come from whichever file tells them first, errors from every rank, and what
+NCCL says becomes one line. Until a run has told of an iteration its other lines are shown as they are, since nothing
+better is known of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from hpcjob.logs import parse
+from hpcjob.logs.events import Event, Iteration, Job, origin
+from hpcjob.logs.failures import FailureReport
+from hpcjob.logs.filters import LineFilter
+from hpcjob.logs.follow import Wanted
+from hpcjob.logs.lines import Line
+from hpcjob.logs.nccl import NcclReport
+from hpcjob.logs.nccl_line import fold_nccl
+from hpcjob.logs.output import Output
+from hpcjob.logs.progress import NEEDLES, Progress
+from hpcjob.logs.report import Row, Shown
+from hpcjob.logs.scan import Interest, Shapes
+from hpcjob.logs.table import TABLE
+from hpcjob.logs.views import LossView, show_row
+
+_ATTENTION = ("cause", "symptom", "warning")
+_PLAIN_LINES = 10
+_STARTED = re.compile(r"hpcjob: \d{4}-\d\d-\d\dT\S+ job (?P<id>\S+) on \S+")
+
+
+class Digest:
+    """Takes lines in, and shows what of them is worth it.
+
+    Args:
+        table: shows iterations, validation and checkpoints.
+        main: whether a file (by its path) is one whose lines are shown as they are before the first iteration.
+        link_gbps: rate of a network adapter by the job's profile.
+        wanted: which lines count at all.
+
+    Attributes:
+        iterations: how many were seen; rows: of the table.
+    """
+
+    default_count = 20
+
+    def __init__(
+        self,
+        output: Output,
+        table: LossView,
+        failures: FailureReport,
+        progress: Progress,
+        *,
+        main: Callable[[str], bool],
+        link_gbps: float | None = None,
+        wanted: LineFilter | None = None,
+    ) -> None:
+        self.iterations = 0
+        self.rows = 0
+        self._output = output
+        self._table = table
+        self._failures = failures
+        self._nccl = NcclReport(listening=True)
+        self._progress = progress
+        self._main = main
+        self._link_gbps = link_gbps
+        self._wanted = wanted or LineFilter()
+        self._shown = Shown(seldom=True)
+        self._kept: deque[Event] | None = None
+        self._plain: deque[str] | None = None if output.json else deque(maxlen=_PLAIN_LINES)
+        self._live = False
+        self._nccl_shown: tuple[str, bool] | None = None
+        self._quiet = False
+
+    def rows_of(self, line: Line) -> Iterable[Event]:
+        """Return the rows of the table that a line makes."""
+        return () if self._wanted.active and not self._wanted.wants(line) else self._table.pick(line)
+
+    def wanted_for_rows(self) -> Wanted:
+        """Return which lines make rows."""
+        return Wanted(self._table.shapes(), self._table.pending_in)
+
+    def wanted(self) -> Wanted:
+        """Return which lines of the files to read."""
+        needles: list[tuple[Interest, Iterable[bytes]]] = [
+            (Interest.ALL, (*parse.TABLE_NEEDLES, *parse.NEEDLES, *NEEDLES, b"seq_length .")),
+            *self._failures.interests(),
+            *self._nccl.interests(),
+        ]
+        return Wanted(Shapes(needles), self._pending)
+
+    def _pending(self, source: str) -> bool:
+        return (self._plain is not None and self._main(source)) or self._failures.pending_in(source)
+
+    def collect(self, count: int | None) -> None:
+        """Keep the last ``count`` rows until `caught_up` (None: show each as it comes)."""
+        self._kept = None if count is None else deque(maxlen=count)
+
+    def learn(self, line: Line) -> None:
+        """Take in a line from before what is to be shown: it may tell of NCCL, or how often the run saves."""
+        self._quiet = True
+        self.read(line, rows=False)
+        self._quiet = False
+
+    def row(self, event: Event) -> None:
+        """Take in an event that was looked for."""
+        self._training(event, row=True)
+
+    def read(self, line: Line, *, rows: bool = True) -> None:
+        """Take a line in; without ``rows`` its iterations are not for the table."""
+        if self._wanted.active and not self._wanted.wants(line):
+            return
+        self._progress.line(line)
+        told = self._starts(line)
+        if "NCCL" in line.text:
+            self._events(self._nccl.read(line))
+            told = told or " NCCL " in line.prefix + line.text
+        else:
+            for event in self._table.pick_all(line):
+                told = True
+                self._training(event, row=rows)
+        if self._quiet:
+            return
+        errors = self._failures.read(line)
+        self._events(errors)
+        if self._plain is not None and not told and not errors and self._main(line.source):
+            self._show_plain(line)
+
+    def _starts(self, line: Line) -> bool:
+        match = _STARTED.match(line.text)
+        if match is None or self._quiet:
+            return False
+        if self._output.json:
+            self._output.event(Job(**origin(line), action="started", id=match["id"]))
+        elif self._live:
+            self._output.text(line.text, "header")
+        return self._live
+
+    def _training(self, event: Event, *, row: bool) -> None:
+        if isinstance(event, Iteration):
+            event = self._table.filled(event)
+            self.iterations += 1
+            if self._live:
+                self._plain = None
+        self._progress.event(event)
+        if not row or not (self._output.json or isinstance(event, TABLE)):
+            return
+        self.rows += 1
+        if self._kept is not None:
+            self._kept.append(event)
+        else:
+            self._table.accept(event)
+
+    def _events(self, events: Iterable[Event]) -> None:
+        if self._output.json and not self._quiet:
+            for event in events:
+                self._output.event(event)
+
+    def _show_plain(self, line: Line) -> None:
+        if self._live:
+            self._output.text(line.shown)
+        elif self._plain is not None:
+            self._plain.append(line.shown)
+
+    def caught_up(self) -> None:
+        """All that was there has been read: show it, and from now on what comes."""
+        self._live = True
+        self._fold(final=False)
+        if self._plain is not None:
+            if not self.iterations:
+                for text in self._plain:
+                    self._output.text(text)
+            else:
+                self._plain = None
+        kept, self._kept = self._kept, None
+        for event in kept or ():
+            self._table.accept(event)
+
+    def job_changed(self, event: Job, walltime_s: float | None) -> None:
+        """Another job goes on with the run."""
+        self._table.new_job()
+        self._progress.new_job(walltime_s)
+        if self._output.json:
+            self._output.event(event)
+        else:
+            self._output.text(f"==> job {event.after} has ended; the run goes on in job {event.id}", "header")
+
+    def restarted(self, source: str) -> None:
+        """A file was written anew, as by a job that was requeued."""
+        self._table.new_job()
+        if not self._output.json:
+            self._output.text(f"==> {source} begins anew", "header")
+
+    def tick(self, *, final: bool) -> None:
+        """All that is there has been read; ``final``: and nothing more will come."""
+        if final:
+            self._events(self._failures.finish())
+            self._events([*self._failures.summary(), *self._nccl.summary()])
+        self._table.tick(final=final)
+        self._fold(final=final)
+        if self._output.json:
+            return
+        rows = list(self._failures.rows())
+        blaming = any(row.role in ("cause", "symptom") for row in rows)
+        for row, again in self._shown.changed(row for row in rows if self._matters(row, blaming=blaming)):
+            show_row(self._output, row, again=again)
+        self._output.status(self._progress.fields(live=not final))
+
+    def _matters(self, row: Row, *, blaming: bool) -> bool:
+        return row.role in _ATTENTION or (row.role == "follower" and not blaming) or row.key == "ended"
+
+    def _fold(self, *, final: bool) -> None:
+        """Show NCCL's line once its ranks have started, or training goes on, or nothing more will come; and again when
+        something has gone wrong since."""
+        if self._output.json or not self._nccl.seen:
+            return
+        folded = fold_nccl(self._nccl, link_gbps=self._link_gbps)
+        if self._nccl_shown is None:
+            if not (folded.settled or final or self.iterations):
+                return
+        elif self._nccl_shown == (folded.text, folded.ok) or (self._nccl_shown[1] and folded.ok):
+            return
+        self._nccl_shown = (folded.text, folded.ok)
+        self._output.text(folded.text, "" if folded.ok else "warning")

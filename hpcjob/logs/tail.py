@@ -1,0 +1,278 @@
+"""From a target and what is asked of it to a view that reads the right files."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hpcjob.errors import InputError
+from hpcjob.logs.filters import LineFilter
+from hpcjob.logs.fold import ranges
+from hpcjob.logs.follow import Follower, read_stream
+from hpcjob.logs.metrics import Metrics, sequence_length_of
+from hpcjob.logs.output import Output
+from hpcjob.logs.show import show_files, show_stream
+from hpcjob.logs.sources import Source
+from hpcjob.logs.target import Target
+from hpcjob.logs.views import FilteredView, LinesView, LossView, ReportView, View, Whole, wanted_by
+
+if TYPE_CHECKING:
+    from hpcjob.logs.digest import Digest
+    from hpcjob.logs.progress import Progress
+
+_HEAD_BYTES = 4 * 1024 * 1024
+_SMALL_FILE_BYTES = 1_000_000
+_WALLTIME = re.compile(r"^walltime: ['\"]?([^'\"\n]{1,40})", re.MULTILINE)
+_LINK = re.compile(r"^ {1,8}link_gbps: (\d{1,5}(?:\.\d+)?)\b", re.MULTILINE)
+
+
+class Request(NamedTuple):
+    """What the user asked for.
+
+    Attributes:
+        view: ``digest``, ``lines``, ``loss``, ``nccl`` or ``errors``.
+        number: of items; None: as many as the view has by itself.
+        everything: all of them.
+    """
+
+    view: str
+    wanted: LineFilter
+    number: int | None = None
+    everything: bool = False
+    follow: bool = False
+
+    def limit(self, default: int | None) -> int | None:
+        """Return how many items to show; None is all."""
+        return None if self.everything else default if self.number is None else self.number
+
+
+def show(target: Target, request: Request, output: Output, *, pipe: tuple[int, str] | None = None) -> None:
+    """Show a view of files, or of a pipe (its descriptor and name).
+
+    Raises:
+        InputError: a file cannot be read, or there is no such rank or host.
+    """
+    if pipe is not None:
+        _show_pipe(pipe, request, output)
+        return
+    wanted = request.wanted
+    if wanted.ranks is not None and not (request.follow and not target.ended()):
+        _check_ranks(wanted.ranks, target.ranks(), target.directory)
+    provider = target.provider(request.view, wanted.ranks, wanted.hosts)
+    sources = list(provider())
+    if not any(source.path.exists() for source in sources):
+        where = target.directory or ", ".join(map(str, target.paths))
+        of_rank = "" if wanted.ranks is None else f" of rank {ranges(wanted.ranks)}"
+        _say(f"no log{of_rank} yet in {where}" + ("; waiting" if request.follow else ""))
+        if not request.follow:
+            return
+    if wanted.hosts is not None and target.directory is None:
+        _learn_hosts(sources, wanted)
+    if request.view == "digest":
+        _show_digest(target, request, output, sources)
+    else:
+        _show_view(target, request, output, sources)
+
+
+def _show_view(target: Target, request: Request, output: Output, sources: list[Source]) -> None:
+    several = len(sources) > 1 or (target.directory is not None and request.wanted.ranks is None)
+    view = _view(target, request, output, several=several)
+    count = request.limit(view.default_count)
+    if view.whole is not None and not request.follow and count is None and not request.wanted.active:
+        _show_whole([source for source in sources if source.path.exists()], view, view.whole, output, target.hosts())
+        _say_if_nothing(view, request)
+        return
+    provider = target.provider(request.view, request.wanted.ranks, request.wanted.hosts)
+    follower = Follower(provider, wanted=wanted_by(view), hosts=target.hosts())
+    _tell_of_next_jobs(target, output, view)
+    show_files(
+        follower,
+        view,
+        output,
+        count=count,
+        ended=target.ended if request.follow else None,
+        since_s=request.wanted.since_s,
+    )
+    _say_if_nothing(view, request)
+
+
+def _show_digest(target: Target, request: Request, output: Output, sources: list[Source]) -> None:
+    from hpcjob.logs.digest_show import show_digest
+
+    metrics = _metrics(target, whole=request.everything)
+    progress = _progress(target)
+    main = {str(source.path) for source in target.provider("lines", None)()}
+    digest = _digest(target, request, output, metrics, progress, main)
+    provider = target.provider("digest", request.wanted.ranks, request.wanted.hosts)
+    follower = Follower(provider, wanted=digest.wanted(), hosts=target.hosts())
+    if target.run is not None:
+        from hpcjob.logs.events import Job
+
+        def changed(before: Any, after: Any) -> None:
+            digest.job_changed(Job(action="followed", id=after.id, after=before.id), after.walltime_s)
+            metrics.take_from(after.jobdir / "metrics.jsonl")
+            main.update(str(source.path) for source in target.provider("lines", None)())
+
+        target.run.on_change = changed
+    count = request.limit(None if output.json else digest.default_count)
+    ended = target.ended if request.follow else None
+    partly = show_digest(follower, digest, output, count=count, ended=ended, since_s=request.wanted.since_s)
+    if partly and not request.follow:
+        some = f"{partly[0]}{f' and {len(partly) - 1} more' if len(partly) > 1 else ''}"
+        _say(f"of {some} only the beginning and the end were read (-n all reads all; --errors and --nccl too)")
+
+
+def _digest(
+    target: Target, request: Request, output: Output, metrics: Metrics, progress: Progress, main: Collection[str]
+) -> Digest:
+    from hpcjob.logs.digest import Digest
+    from hpcjob.logs.failures import FailureReport
+
+    text = _read_small(None if target.directory is None else target.directory / "profile.yml")
+    link = _LINK.search(text)
+    return Digest(
+        output,
+        LossView(output, metrics, one_run=_is_one_run(target)),
+        FailureReport(target.ending),
+        progress,
+        main=lambda path: not main or path in main,
+        link_gbps=None if link is None else float(link[1]),
+        wanted=request.wanted,
+    )
+
+
+def _progress(target: Target) -> Progress:
+    """Return what the job's own files tell beforehand: the walltime, how often the run saves."""
+    from hpcjob.logs.progress import Progress, checkpoint_interval
+
+    job = _read_small(None if target.directory is None else target.directory / "job.yml")
+    walltime_s = target.walltime_s
+    if walltime_s is None and (match := _WALLTIME.search(job)) is not None:
+        from hpcjob.units import parse_walltime_s
+
+        try:
+            walltime_s = parse_walltime_s(match[1].strip())
+        except InputError:
+            walltime_s = None
+    return Progress(walltime_s=walltime_s, every=checkpoint_interval(job))
+
+
+def _read_small(path: Path | None) -> str:
+    try:
+        if path is None or path.stat().st_size > _SMALL_FILE_BYTES:
+            return ""
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _show_whole(sources: list[Source], view: View[Any], whole: Whole, output: Output, hosts: list[str]) -> None:
+    """Read all of the files, which by shape is many times faster than line by line."""
+    from hpcjob.logs.reading import Reader
+
+    reader = Reader(whole.shapes(), hosts=hosts, pending=whole.pending)
+    show_stream((line for source in sources for line in reader.file(source)), view, output, count=None, follow=False)
+
+
+def _show_pipe(pipe: tuple[int, str], request: Request, output: Output) -> None:
+    if request.view == "digest":
+        from hpcjob.logs.digest_show import show_digest_of
+
+        digest = _digest(Target(), request, output, Metrics(None), _progress(Target()), ())
+        lines = read_stream(*pipe, wanted=digest.wanted())
+        count = request.limit(None if output.json or request.follow else digest.default_count)
+        show_digest_of(lines, digest, output, count=count, follow=request.follow)
+        return
+    view = _view(Target(), request, output, several=False)
+    lines = read_stream(*pipe, wanted=wanted_by(view))
+    show_stream(lines, view, output, count=request.limit(view.default_count), follow=request.follow)
+    _say_if_nothing(view, request)
+
+
+def _view(target: Target, request: Request, output: Output, *, several: bool) -> View[Any]:
+    view: View[Any]
+    if request.view == "loss":
+        metrics = _metrics(target, whole=request.everything)
+        view = LossView(output, metrics, one_run=_is_one_run(target))
+    elif request.view == "nccl":
+        from hpcjob.logs.nccl import NcclReport
+
+        view = ReportView(output, NcclReport(), "no line of NCCL found (NCCL_DEBUG=INFO makes it tell)")
+    elif request.view == "errors":
+        from hpcjob.logs.failures import FailureReport
+
+        view = ReportView(output, FailureReport(target.ending), "no error found")
+    else:
+        view = LinesView(output, headings=several)
+    return FilteredView(view, request.wanted) if request.wanted.active else view
+
+
+def _is_one_run(target: Target) -> bool:
+    """Whether all files are of one run: not those of an array's elements, nor files that were named together."""
+    if target.directory is None:
+        return False
+    return len({source.path.parent for source in target.provider("lines", None)()}) < 2
+
+
+def _metrics(target: Target, *, whole: bool) -> Metrics:
+    metrics = Metrics(target.metrics, whole=whole)
+    metrics.poll()
+    for source in target.provider("loss", None)():
+        if metrics.sequence_length is None:
+            metrics.sequence_length = sequence_length_of(source.path)
+    return metrics
+
+
+def _tell_of_next_jobs(target: Target, output: Output, view: View[Any]) -> None:
+    if target.run is None:
+        return
+
+    def changed(before: Any, after: Any) -> None:
+        if isinstance(view, LossView):
+            view.new_job()
+        _say(f"job {before.id} has ended; the run goes on in job {after.id}")
+
+    target.run.on_change = changed
+
+
+def _learn_hosts(sources: Iterable[Source], wanted: LineFilter) -> None:
+    """Read which rank runs where from the beginning of logs, where NCCL tells it: other prefixes have the rank only."""
+    from hpcjob.logs.follow import FileTail, Wanted
+    from hpcjob.logs.scan import Interest, Shapes
+
+    for source in sources:
+        if source.path.is_file():
+            tail = FileTail(source, wanted=Wanted(Shapes([(Interest.ALL, [b" nranks ", b" nRanks "])])))
+            for line in tail.poll(_HEAD_BYTES):
+                wanted.identity.read(line)
+            tail.close()
+
+
+def _say_if_nothing(view: View[Any], request: Request) -> None:
+    wanted = request.wanted
+    inner = view.inner if isinstance(view, FilteredView) else view
+    if wanted.active and not wanted.seen:
+        if wanted.ranks is not None and inner.whole is None:
+            _check_ranks(wanted.ranks, wanted.others)
+            _say(f"no line of rank {ranges(wanted.ranks)}: its file is empty, or has no rank prefixes")
+        elif wanted.hosts is not None:
+            known = f"; there are {', '.join(sorted(wanted.other_hosts)[:8])}" if wanted.other_hosts else ""
+            _say(f"no line of host {', '.join(sorted(wanted.hosts))}{known}")
+        elif inner.whole is None:
+            _say("no such line")
+    elif isinstance(inner, LossView) and not inner.shown and request.number != 0:
+        _say("no iteration and no loss found (--raw shows the lines)")
+
+
+def _check_ranks(ranks: Collection[int], known: Collection[int], directory: Path | None = None) -> None:
+    """Refuse ranks that the job does not have, where others tell which it has."""
+    if known and not set(ranks) & set(known):
+        where = "" if directory is None else f" in {directory}"
+        raise InputError(f"there is no rank {ranges(ranks)}{where}", hint=f"Ranks with a log: {ranges(known)}.")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"hpcjob tail: {text}\n")
