@@ -176,13 +176,11 @@ class CommandScheduler(Scheduler):
         return self.own_id(job) if job.array is None else self.own_id(replace(job, id=job.array, array=None, spec="0"))
 
     def _renamed(self, answer: Answer, jobs: Sequence[JobRef]) -> Answer:
-        """Return ``answer`` with the arrays and elements among ``jobs`` under our names, which may be others' own."""
-        named = {job.id: answer.reports.get(self.own_id(job)) for job in jobs if job.array or job.spec}
-        if not named:
+        """Return ``answer`` under our names of ``jobs``: the scheduler's name of one element may be ours of another."""
+        if not any(job.array or job.spec for job in jobs):
             return answer
-        others = {name: report for name, report in answer.reports.items() if name not in named}
-        found = {name: report for name, report in named.items() if report is not None}
-        return Answer({**others, **found}, answer.problem)
+        named = {job.id: answer.reports.get(self.own_id(job)) for job in jobs}
+        return Answer({name: report for name, report in named.items() if report is not None}, answer.problem)
 
     def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
         """See `Scheduler.cancel`."""
