@@ -1,7 +1,7 @@
 """Each core key has two values with a different outcome; one that is parsed and silently ignored fails here.
 
-Those that neoxlite acts on are in test_config_effects.py and, for launching, among the tests of ``neoxlite launch``. Of
-the others the outcome is what the user is told: without effect, and why; computed from other keys; refused.
+Those that neoxlite acts on are in test_config_effects.py. Of the others the outcome is what the user is told: without
+effect, and why; computed from other keys; refused.
 """
 
 from __future__ import annotations
