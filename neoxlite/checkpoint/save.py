@@ -150,7 +150,7 @@ def _write_share(folder: Path, files: Iterable[TensorFile], contents: Contents, 
     if rank == 0:
         for name, data in contents.texts.items():
             path = folder / name
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
             written.append(path)
     return {

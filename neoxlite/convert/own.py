@@ -105,7 +105,7 @@ class OwnCheckpoint:
 
     def texts(self) -> dict[str, bytes]:
         """Return the small files: configurations and tokenizer."""
-        paths = [self.folder / "config.yml", *self.folder.glob("configs/*"), *self.folder.glob(f"{TOKENIZER}/*")]
+        paths = [self.folder / "config.yml", *self.folder.glob("configs/*"), *self.folder.glob(f"{TOKENIZER}/**/*")]
         return {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in paths if path.is_file()}
 
 

@@ -83,7 +83,7 @@ def _remove_leftovers(target: Path) -> None:
 
 def write_file(path: Path, data: bytes) -> None:
     """Write ``data`` to ``path`` and to the disk. Raises OSError."""
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         file.write(data)
         file.flush()

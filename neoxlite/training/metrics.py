@@ -162,6 +162,7 @@ class Recorder:
                 nan=nan,
                 mfu=rates.mfu,
                 hfu=rates.hfu,
+                data_wait_ms=measured.data_wait_s * 1000 / len(measured.losses),
             )
         )
         self._report_not_finite(measured)
