@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 
@@ -51,7 +53,7 @@ def generate(
     from neoxlite.model.generation import Sampling
     from neoxlite.model.prompts import prompts_of
 
-    chosen = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    chosen: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     Sampling(**{name: value for name, value in chosen.items() if value is not None})  # a mistake is told at once
     cfg = optional_config(config, conf_dir, assignments)
     folder = load_folder(load, cfg, iteration)

@@ -163,6 +163,6 @@ def _unknown(name: str) -> DataError:
     if name in _WITHOUT_SOURCE:
         return DataError(
             f"{name}: there is no source for this corpus",
-            hint=f"Tokenize a copy of yours with `neoxlite data tokenize`; with a source: {known}.",
+            hint=f"Tokenize a copy of yours with `neoxlite tokenize`; with a source: {known}.",
         )
     return DataError(f"corpus {name!r} is unknown", hint=f"Known: {known}.")

@@ -86,7 +86,7 @@ def read_index(path: Path) -> Index:
         return _read_cached(path, data, start)
     raise DataError(
         f"{path}: no dataset index; it begins with {start[:9]!r}, expected {MMAP_MAGIC!r} or {CACHED_MAGIC!r}",
-        hint="Give the prefix of a .bin/.idx pair made by `neoxlite data tokenize` or GPT-NeoX's preprocess_data.py.",
+        hint="Give the prefix of a .bin/.idx pair made by `neoxlite tokenize` or GPT-NeoX's preprocess_data.py.",
     )
 
 

@@ -68,10 +68,16 @@ class IndexedDataset:
         )
 
     def _last_whole(self, found: int) -> str:
-        """Say which sequence is the last that a token file of ``found`` bytes holds whole."""
+        """Say which document is the last that a token file of ``found`` bytes holds whole."""
         ends = np.cumsum(self.sizes, dtype=np.int64) * self.dtype.itemsize
         whole = int(np.searchsorted(ends, found, side="right"))
-        return f"of {len(self)} sequences {whole} are whole" if whole else f"none of {len(self)} sequences is whole"
+        told = f"of {len(self)} sequences {whole} are whole" if whole else f"none of {len(self)} sequences is whole"
+        boundaries = self.documents[1:]
+        if whole == 0 or not self.has_document_boundaries or (boundaries[1:] < boundaries[:-1]).any():
+            return told
+        documents = int(np.searchsorted(boundaries, whole, side="right"))
+        last = f"the last whole document is {documents - 1}" if documents else "no document is whole"
+        return f"{told}, {last} (of 0 to {boundaries.size - 1})"
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -206,7 +212,7 @@ def _near_prefixes(prefix: Path) -> str:
         return f"The folder {folder} does not exist; relative paths are taken from the current directory."
     names = sorted(path.stem for path in folder.glob("*.idx"))
     if not names:
-        return f"There is no .idx file in {folder}; write one with `neoxlite data tokenize`."
+        return f"There is no .idx file in {folder}; write one with `neoxlite tokenize`."
     near = [name for name in names if name.startswith(prefix.name)]
     near += [name for name in difflib.get_close_matches(prefix.name, names, 5, 0.4) if name not in near]
     return f"In {folder} there are: {', '.join((near or names)[:5])}"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import BinaryIO, Final
+from typing import IO, Final
 
 from neoxlite.errors import NeoxliteError
 
@@ -77,8 +77,8 @@ def _show(process: subprocess.Popen[bytes], log: Path) -> None:
                 time.sleep(_POLL_S)
 
 
-def _copy(source: BinaryIO | object, out: BinaryIO) -> None:
-    while block := source.read(1 << 16):  # type: ignore[attr-defined]
+def _copy(source: IO[bytes], out: IO[bytes]) -> None:
+    while block := source.read(1 << 16):
         out.write(block)
         out.flush()
 

@@ -1,4 +1,4 @@
-"""``neoxlite data prepare``: the options of GPT-NeoX's prepare_data.py."""
+"""``neoxlite prepare-data``, also ``neoxlite data prepare``: the options of GPT-NeoX's prepare_data.py."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def command(
 
     \b
     Examples:
-      neoxlite data prepare enwik8 --download
-      neoxlite data prepare stdlib -t CharLevelTokenizer -d data
+      neoxlite prepare-data enwik8 --download
+      neoxlite prepare-data stdlib -t CharLevelTokenizer -d data
     """
     os.environ["RAYON_NUM_THREADS"] = str(workers)
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if workers > 1 else "false"

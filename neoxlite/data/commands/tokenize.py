@@ -1,4 +1,4 @@
-"""``neoxlite data tokenize``: the options of GPT-NeoX's tools/datasets/preprocess_data.py."""
+"""``neoxlite tokenize`` and ``neoxlite data tokenize``: the options of GPT-NeoX's tools/datasets/preprocess_data.py."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def command(
 
     \b
     Example:
-      neoxlite data tokenize --input text/train.jsonl --output-prefix train --append-eod \\
+      neoxlite tokenize --input text/train.jsonl --output-prefix train --append-eod \\
           --tokenizer-type HFTokenizer --vocab-file tokenizer.json --workers 4
     """
     # Read by the tokenizers library when it starts its threads.

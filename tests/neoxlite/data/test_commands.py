@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import pytest
 
 from neoxlite.cli import main
@@ -139,3 +140,14 @@ def test_gpt2_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out.splitlines() == list(map(str, files))
     text = "日本語 and\n\ttext<|endoftext|>"
     assert build_tokenizer("GPT2BPETokenizer", *files).encode(text) == build_tokenizer("GPT2BPETokenizer").encode(text)
+
+
+def test_names_of_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """The commands that users of GPT-NeoX know as scripts stand at the top too: the same ones."""
+    from neoxlite.cli import cli
+    from neoxlite.cli.data import data
+
+    for name, other in (("tokenize", "tokenize"), ("prepare-data", "prepare")):
+        assert cli.get_command(click.Context(cli), name) is data.get_command(click.Context(data), other)
+        assert main([name, "--help"]) == 0
+        assert f"Usage: neoxlite {name} " in capsys.readouterr().out

@@ -186,7 +186,10 @@ def _patched(prefix: str, suffix: str, change: Callable[[bytes], bytes]) -> None
         ("idx", lambda data: data[:17] + b"\x07" + data[18:], r"dtype code 7 is a floating-point type"),
         ("idx", lambda data: data[:17] + b"\x63" + data[18:], r"unknown dtype code 99"),
         ("idx", lambda data: data[:18] + b"\xff" * 8 + data[26:], r"202 bytes, but 18446744073709551615 sequences"),
-        ("bin", lambda data: data[:-2], r"82 bytes, but its index set.idx expects 84"),
+        # The golden dataset's documents have 5, 3, 8, 1, 7, 4, 12 and 2 tokens of two bytes.
+        ("bin", lambda data: data[:-2], r"82 bytes, but its index set.idx expects 84; .* document is 6 \(of 0 to 7\)"),
+        ("bin", lambda data: data[:33], r"of 8 sequences 3 are whole, the last whole document is 2 \(of 0 to 7\)"),
+        ("bin", lambda data: data[:9], r"none of 8 sequences is whole"),
         ("bin", lambda data: data + b"\0\0", r"86 bytes, but its index set.idx expects 84"),
         ("bin", lambda data: b"", r"0 bytes, but its index set.idx expects 84"),
     ],
