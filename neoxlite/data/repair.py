@@ -144,9 +144,14 @@ def _are_offsets(offsets: Numbers, tokens: npt.NDArray[Any]) -> bool:
         offsets.size
         and offsets[0] == 0
         and int(offsets[-1]) <= tokens.size * itemsize
-        and (np.diff(offsets) >= 0).all()
+        and _rise(offsets)
         and not (offsets % itemsize).any()
     )
+
+
+def _rise(numbers: Numbers) -> bool:
+    """Tell whether none is less than the one before; the differences of damaged numbers may be beyond 64 bits."""
+    return bool((numbers[1:] >= numbers[:-1]).all())
 
 
 def _document_ends(
@@ -154,7 +159,7 @@ def _document_ends(
 ) -> Numbers:
     """Return the sequence behind each document."""
     told = found.documents
-    sound = told.size > 0 and told[0] == 0 and bool((np.diff(told) >= 0).all()) and int(told[-1]) == found.sizes.size
+    sound = told.size > 0 and told[0] == 0 and _rise(told) and int(told[-1]) == found.sizes.size
     if sound:
         inside = told[1:][told[1:] <= ends.size]
         rest = [] if not ends.size or (inside.size and inside[-1] == ends.size) else [ends.size]

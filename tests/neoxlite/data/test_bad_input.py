@@ -86,6 +86,19 @@ def test_huge_counts(at: int, value: int, copied: Callable[[str, str], str]) -> 
     check_dataset(prefix, f"{value} at {at}")
 
 
+@pytest.mark.parametrize("offset", [-(2**63), 2**63 - 1, -1, -16])
+@pytest.mark.parametrize("more", [b"", b"\0" * 8])
+def test_repair_of_offsets_beyond_the_file(offset: int, more: bytes, copied: Callable[[str, str], str]) -> None:
+    """An offset whose distance to the one before does not fit in 64 bits is none, and nothing is divided by it."""
+    prefix = copied("i32_simple", "d")
+    path = Path(f"{prefix}.idx")
+    data = bytearray(path.read_bytes())
+    sequences = struct.unpack_from("<Q", data, 18)[0]
+    struct.pack_into("<q", data, 34 + 4 * sequences + 8 * (sequences - 1), offset)
+    path.write_bytes(data + more)
+    check_dataset(prefix, f"offset {offset}")
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"\n", b"{}", b"\x80\x04]", b"PK\x03\x04" * 20, b"\x1f\x8b\x08" * 20, b"\0" * 99]
 )
