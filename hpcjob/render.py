@@ -137,6 +137,7 @@ def _context(plan: Plan, jobdir: str | None) -> dict[str, Any]:
         "network": [{"name": name, "value": value} for name, value in _nccl(plan).items()],
         "nccl_file": plan.gpus_per_node and "NCCL_DEBUG_FILE" not in plan.env,
         "peak_tflops": profile.node.peak_tflops and f"{profile.node.peak_tflops:g}",
+        "internet": "1" if profile.internet else "0",
         "interface": profile.network_interface,
         "hosts": plan.hosts,
         "master_addr": plan.master_addr,

@@ -8,7 +8,7 @@
 #$ -t 1-3
 #$ -tc 2
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 ecefec4f0316
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 26bc996a3575
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -159,7 +159,7 @@ export GLOO_SOCKET_IFNAME=bond0
 export HPCJOB_JOB_ID=$job_id HPCJOB_JOBDIR=$jobdir HPCJOB_SUBMIT_DIR=$submit_dir
 export HPCJOB_ARRAY_ID=$array_id HPCJOB_ARRAY_INDEX=$array_index HPCJOB_ARRAY_VALUE=$array_value HPCJOB_ARRAY_COUNT=3
 export NEOXLITE_STOP_FILE=$jobdir/stop NEOXLITE_OUTCOME_FILE=$jobdir/outcome.json
-export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl
+export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl NEOXLITE_INTERNET=1
 export NEOXLITE_PEAK_TFLOPS=312
 
 export MASTER_ADDR=127.0.0.1

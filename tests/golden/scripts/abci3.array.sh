@@ -10,7 +10,7 @@
 #PBS -J 0-2%2
 #PBS -r y
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 fc5a7ebc9942
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 a1c4f1bd5f83
 # submit: qsub FILE
 
 set -euo pipefail
@@ -156,7 +156,7 @@ export TASK=$'it\'s '"$array_value"
 export HPCJOB_JOB_ID=$job_id HPCJOB_JOBDIR=$jobdir HPCJOB_SUBMIT_DIR=$submit_dir
 export HPCJOB_ARRAY_ID=$array_id HPCJOB_ARRAY_INDEX=$array_index HPCJOB_ARRAY_VALUE=$array_value HPCJOB_ARRAY_COUNT=3
 export NEOXLITE_STOP_FILE=$jobdir/stop NEOXLITE_OUTCOME_FILE=$jobdir/outcome.json
-export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl
+export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl NEOXLITE_INTERNET=1
 export NEOXLITE_PEAK_TFLOPS=989
 
 export MASTER_ADDR=127.0.0.1

@@ -11,7 +11,7 @@
 #PBS -v RTYPE=rt_HF,USE_SSH=1
 #PBS -m ae
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 c8e83bac338e
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 7b02b6bb705a
 # submit: qsub FILE
 
 set -euo pipefail
@@ -176,7 +176,7 @@ export NCCL_DEBUG_SUBSYS=INIT,NET,ENV
 export NCCL_DEBUG_FILE=${jobdir//%/%%}/nccl.%h.%p.log
 export HPCJOB_JOB_ID=$job_id HPCJOB_JOBDIR=$jobdir HPCJOB_SUBMIT_DIR=$submit_dir
 export NEOXLITE_STOP_FILE=$jobdir/stop NEOXLITE_OUTCOME_FILE=$jobdir/outcome.json
-export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl
+export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl NEOXLITE_INTERNET=1
 export NEOXLITE_PEAK_TFLOPS=989
 
 export MASTER_ADDR=${hosts%%,*}

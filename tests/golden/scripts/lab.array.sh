@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 8dd94c98a8ac
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 4408dbf89748
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -129,7 +129,7 @@ export TASK=$'it\'s '"$array_value"
 export HPCJOB_JOB_ID=$job_id HPCJOB_JOBDIR=$jobdir HPCJOB_SUBMIT_DIR=$submit_dir
 export HPCJOB_ARRAY_ID=$array_id HPCJOB_ARRAY_INDEX=$array_index HPCJOB_ARRAY_VALUE=$array_value HPCJOB_ARRAY_COUNT=3
 export NEOXLITE_STOP_FILE=$jobdir/stop NEOXLITE_OUTCOME_FILE=$jobdir/outcome.json
-export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl
+export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl NEOXLITE_INTERNET=0
 export NEOXLITE_PEAK_TFLOPS=312
 
 export MASTER_ADDR=127.0.0.1

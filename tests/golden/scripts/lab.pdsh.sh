@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 e7eb7bf68601
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 818cba5a3586
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -142,7 +142,7 @@ export NCCL_DEBUG_SUBSYS=INIT,NET,ENV
 export NCCL_DEBUG_FILE=${jobdir//%/%%}/nccl.%h.%p.log
 export HPCJOB_JOB_ID=$job_id HPCJOB_JOBDIR=$jobdir HPCJOB_SUBMIT_DIR=$submit_dir
 export NEOXLITE_STOP_FILE=$jobdir/stop NEOXLITE_OUTCOME_FILE=$jobdir/outcome.json
-export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl
+export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl NEOXLITE_INTERNET=0
 export NEOXLITE_PEAK_TFLOPS=312
 
 export MASTER_ADDR=${hosts%%,*}

@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 d762a762eac5
+# template local.sh.j2 over base.sh.j2 and parts, sha256 75381c26879c
 # submit: bash FILE
 
 set -euo pipefail
@@ -106,7 +106,7 @@ echo 'hpcjob: no GPUs are asked: CUDA and NCCL are not checked'
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export HPCJOB_JOB_ID=$job_id HPCJOB_JOBDIR=$jobdir HPCJOB_SUBMIT_DIR=$submit_dir
 export NEOXLITE_STOP_FILE=$jobdir/stop NEOXLITE_OUTCOME_FILE=$jobdir/outcome.json
-export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl
+export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl NEOXLITE_INTERNET=1
 
 export MASTER_ADDR=127.0.0.1
 digits=000000000${job_id//[!0-9]/} # a port of this job's own, that nothing listens on

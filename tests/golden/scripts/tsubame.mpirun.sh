@@ -6,7 +6,7 @@
 #$ -l h_rt=01:00:00
 #$ -j y
 # TSUBAME 4.0, Institute of Science Tokyo: made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 c4b3ef4a40b9
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 40e9d0b5e51f
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -172,7 +172,7 @@ export NCCL_SOCKET_IFNAME=bond0
 export NCCL_DEBUG_FILE=${jobdir//%/%%}/nccl.%h.%p.log
 export HPCJOB_JOB_ID=$job_id HPCJOB_JOBDIR=$jobdir HPCJOB_SUBMIT_DIR=$submit_dir
 export NEOXLITE_STOP_FILE=$jobdir/stop NEOXLITE_OUTCOME_FILE=$jobdir/outcome.json
-export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl
+export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl NEOXLITE_INTERNET=0
 export NEOXLITE_PEAK_TFLOPS=989
 
 read -r _ _ _ address _ < <(ip -4 -o addr show dev bond0) || address=''

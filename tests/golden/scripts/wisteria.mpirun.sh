@@ -9,7 +9,7 @@
 #PJM -o %n.%j.out
 #PJM --norestart
 # Wisteria/BDEC-01 Aquarius, the University of Tokyo: made by hpcjob 0.1.0
-# template pjm.sh.j2 over base.sh.j2 and parts, sha256 da0b6829a6af
+# template pjm.sh.j2 over base.sh.j2 and parts, sha256 d38d5bc127eb
 # submit: pjsub FILE
 
 set -euo pipefail
@@ -169,7 +169,7 @@ export NCCL_DEBUG_SUBSYS=INIT,NET,ENV
 export NCCL_DEBUG_FILE=${jobdir//%/%%}/nccl.%h.%p.log
 export HPCJOB_JOB_ID=$job_id HPCJOB_JOBDIR=$jobdir HPCJOB_SUBMIT_DIR=$submit_dir
 export NEOXLITE_STOP_FILE=$jobdir/stop NEOXLITE_OUTCOME_FILE=$jobdir/outcome.json
-export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl
+export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl NEOXLITE_INTERNET=0
 export NEOXLITE_PEAK_TFLOPS=312
 
 export MASTER_ADDR=${hosts%%,*}
