@@ -22,6 +22,7 @@ from forked_worlds import TINY, write_dataset
 
 from neoxlite.config import ConfigError, NeoxConfig, Support, key_table, load_config
 from neoxlite.config.keys import block_table
+from neoxlite.config.precision import TRAINED
 from tests.neoxlite.config import effects
 from tests.neoxlite.config.samples import GOLDEN
 
@@ -368,9 +369,15 @@ def _left_behind(folder: Path, text: str) -> Mapping[str, Any]:
 
 
 def test_fp16_is_still_refused(tmp_path: Path) -> None:
-    """When the engine takes fp16, the keys of its loss scale need pairs above."""
-    from neoxlite.training.engine import check_supported
+    """When the engine takes fp16, the keys of its loss scale need pairs above, and its warning goes."""
+    from neoxlite.training.engine import check_supported, model_dtype
 
     cfg = _configuration(tmp_path, _facts(None, None), "fp16", {"enabled": True})
     with pytest.raises(ConfigError, match="fp16 is not supported"):
         check_supported(cfg)
+    told = "fp16 is not trained yet; in bfloat16 it is: --set fp16.enabled=false --set precision=bfloat16"
+    assert any(told in warning for warning in cfg.warnings)
+    mended = load_config(tmp_path / "tiny.yml", overrides={"fp16.enabled": False, "precision": "bfloat16"})
+    assert mended.precision in TRAINED
+    for precision in TRAINED:
+        model_dtype(precision)
