@@ -12,6 +12,8 @@ from hpcjob.logs.lines import Line, LineParser
 from hpcjob.logs.scan import Shapes, scan
 from hpcjob.logs.sources import Source
 
+_MUCH_BYTES = 64 * 2**20  # of all files, from which on a multi-pattern engine is worth its start
+
 
 class Reader:
     """Reads files one after the other.
@@ -35,10 +37,14 @@ class Reader:
         self._hosts = set(hosts)
         self._pending = pending
         self._census = census
+        self._bytes = 0
 
     def file(self, source: Source) -> Iterator[Line]:
         """Give the lines of interest of a file. Raises InputError if it cannot be read."""
         parser = LineParser(str(source.path), rank=source.rank, host=self._host_in(source), hosts=self._hosts)
+        self._bytes += source.path.stat().st_size
+        if self._bytes >= _MUCH_BYTES:
+            self._shapes.sharpen()
         with contextlib.closing(open_log(source.path)) as stream:
             yield from self._lines(stream, parser)
 

@@ -13,11 +13,12 @@ import enum
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
+from hpcjob.logs import engine
 from hpcjob.logs.compressed import Stream
 from hpcjob.logs.lines import LINE_LIMIT_BYTES
 from hpcjob.logs.shape import shape
 
-BLOCK_BYTES = 256 * 1024
+BLOCK_BYTES = 128 * 1024
 _KNOWN_AT_MOST = 50_000
 _SHAPE_KEPT_BYTES = 2048
 _SOME = 64
@@ -40,6 +41,11 @@ class Interest(enum.IntEnum):
     """Each, up to a bound that keeps a flood from taking hours."""
 
 
+_MEANINGS = {Interest.LAST: engine.PROGRESS, Interest.SOME: engine.SOME}
+_RANK_PATTERNS = (rb"\[rank\d", rb"\]<std", rb"^ {0,6}\d{1,7}: ")
+_SOME_BLOCKS = 64  # with floods, of each file, whose lines are looked at
+
+
 class Shapes:
     """Shapes seen so far, and the interest in each.
 
@@ -49,11 +55,24 @@ class Shapes:
     """
 
     def __init__(self, needles: Iterable[tuple[Interest, Iterable[bytes]]], *, bounded: bool = True) -> None:
-        self._needles = [(interest, shape(text)) for interest, texts in needles for text in texts]
+        self._texts = [(interest, text) for interest, texts in needles for text in texts]
+        self._needles = [(interest, shape(text)) for interest, text in self._texts]
         self._known: dict[bytes, Interest] = {}
+        self.glance: engine.Glance | None = None
+        self._sharpened = False
         self.ranked: set[bytes] = set()
         """Shapes of lines whose prefix names a rank."""
         self.at_most = {Interest.SOME: _SOME, Interest.ALL: _ALL_AT_MOST if bounded else sys.maxsize}
+
+    def sharpen(self) -> None:
+        """Have a multi-pattern engine pass over blocks without interest, if one is installed: it pays for much text."""
+        if self._sharpened:
+            return
+        self._sharpened = True
+        texts: dict[int, list[bytes]] = {}
+        for interest, text in self._texts:
+            texts.setdefault(_MEANINGS.get(interest, engine.WANTED), []).append(text)
+        self.glance = engine.glance(texts, _RANK_PATTERNS)
 
     def interest(self, key: bytes) -> Interest:
         """Return the interest in lines of the shape ``key``."""
@@ -202,9 +221,12 @@ class _Reader:
         self._processes: set[tuple[bytes, bytes]] = set()
         self._counts: dict[bytes, int] = {}
         self._number = 1
-        self._progress: tuple[_Block, list[bytes]] | None = None  # the latest, looked at only when it matters
+        self._progress: tuple[int, int, bytes] | None = None  # the latest block with such, looked at when it matters
+        self._some_left = _SOME_BLOCKS
 
     def read(self, offset: int, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+        if self._shapes.glance is not None and not self._pending() and self._pass(offset, data, self._shapes.glance):
+            return
         block = _Block(self._number, offset, data)
         self._number += len(block.keys)
         interest, at_most, ranked = self._shapes.interest, self._shapes.at_most, self._shapes.ranked
@@ -224,12 +246,28 @@ class _Reader:
             yield from self.finish()
             yield from self._pick(block, each, progress)
         elif progress:
-            self._progress = block, progress
+            self._progress = block.number, offset, data
+
+    def _pass(self, offset: int, data: bytes, glance: engine.Glance) -> bool:
+        """Pass over a block if its lines need not be looked at."""
+        seen = glance(data)
+        if seen & engine.SOME and self._some_left:
+            self._some_left -= 1
+            return False
+        if seen & engine.WANTED:
+            return False
+        if seen & engine.RANKS:
+            self._census(data)
+        if seen & engine.PROGRESS:
+            self._progress = self._number, offset, data
+        self._number += data.count(b"\n") + 1
+        return True
 
     def finish(self) -> Iterator[tuple[int, int, bytes]]:
         """Give the progress that was put off."""
         if self._progress is not None:
-            (block, progress), self._progress = self._progress, None
+            block, self._progress = _Block(*self._progress), None
+            progress = [key for key in set(block.keys) if self._shapes.interest(key) is Interest.LAST]
             yield from self._pick(block, set(), progress)
 
     def _pick(self, block: _Block, each: set[bytes], progress: list[bytes]) -> Iterator[tuple[int, int, bytes]]:
