@@ -64,16 +64,24 @@ class Attempt:
         return int(self.table.steps[-1])
 
     @property
-    def interval(self) -> int:
-        """Steps between its first two rows: how often it logs."""
-        return int(self.table.steps[1]) - self.first if len(self.table) > 1 else 1
+    def interval(self) -> int | None:
+        """Steps between its first two rows: how often it logs; None of one row."""
+        return int(self.table.steps[1]) - self.first if len(self.table) > 1 else None
 
     @property
-    def begins(self) -> int:
-        """Iterations done before it: of the checkpoint it loaded, else by its first row; 0 if from the beginning."""
-        if self.start is not None and self.start < self.first:
-            return self.start
-        return self.first - 1 if self.by_epoch or self.first > max(self.interval, 1) else 0
+    def known_start(self) -> int | None:
+        """Iteration of the checkpoint that it loaded, if that can be."""
+        return self.start if self.start is not None and self.start < self.first else None
+
+    def begins(self, interval: int) -> int:
+        """Return how many iterations were done before it; where that is not told, by its first row and its interval.
+
+        Args:
+            interval: steps between rows, for an attempt of one row.
+        """
+        if self.known_start is not None:
+            return self.known_start
+        return self.first - 1 if self.by_epoch else max(0, self.first - (self.interval or interval))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from hpcjob.logs.reading import Reader
 from hpcjob.logs.sources import JobFiles, Kind, Source, classify, plain_name
 from hpcjob.logs.target import STANDARD_INPUT, Target, resolve
 from hpcjob.report.collect import Log, gather, read_log, shapes
-from hpcjob.report.runs import Run, continues, loads_from, make_run, one_log
+from hpcjob.report.runs import Run, continues, loads_from, make_run, one_log, went_on
 
 if TYPE_CHECKING:
     from hpcjob.tracking.records import Record
@@ -58,7 +58,10 @@ def load_runs(words: Sequence[str], *, merge: bool | None = None) -> list[Run]:
 
 
 def _once(logs: Iterable[_Named]) -> list[_Named]:
-    return list({named.path: named for named in reversed(list(logs))}.values())[::-1]
+    found: dict[Path, _Named] = {}
+    for named in logs:
+        found.setdefault(named.path, named)
+    return list(found.values())
 
 
 def _named(word: str) -> list[_Named]:
@@ -111,7 +114,7 @@ def _of_job(record: Record) -> _Named:
 
 def _earlier(named: _Named, known: Sequence[_Named]) -> list[_Named]:
     """Return the logs of earlier jobs that the job of ``named`` went on from, the first one first."""
-    if named.record is None or not named.log.attempts or not named.log.attempts[0].begins:
+    if named.record is None or not went_on(named.log):
         return []
     from hpcjob.tracking.index import read_index
 
@@ -122,7 +125,7 @@ def _earlier(named: _Named, known: Sequence[_Named]) -> list[_Named]:
         if one.path in paths or not continues(later.log, one.log):
             continue
         found.append(one)
-        if not one.log.attempts[0].begins:
+        if not went_on(one.log):
             break
         later = one
     return found[::-1]

@@ -91,27 +91,36 @@ def _of_one_kind(attempts: Sequence[Attempt]) -> list[Attempt]:
 def _lineage(attempts: Sequence[Attempt]) -> list[tuple[int, int]]:
     """Return (number, last step that counts) of the attempts that the last one goes back to, the first one first."""
     current = len(attempts) - 1
-    kept = [(current, attempts[current].last)]
+    until = attempts[current].last
+    kept = [(current, until)]
     while current > 0:
-        begins = attempts[current].begins
-        current = _forerunner(attempts[:current], begins)
-        kept.append((current, begins))
+        start = attempts[current].known_start
+        until = min(until, attempts[current].first - 1 if start is None else start)
+        current = _forerunner(attempts[:current], attempts[current].begins(_interval(attempts)))
+        kept.append((current, until))
     return kept[::-1]
+
+
+def _interval(attempts: Sequence[Attempt]) -> int:
+    """Return how often a run logs, as its latest attempt with two rows tells."""
+    return next((attempt.interval for attempt in reversed(attempts) if attempt.interval is not None), 1)
 
 
 def _forerunner(earlier: Sequence[Attempt], begins: int) -> int:
     """Return the latest attempt that had come to ``begins``, else the one that had come farthest."""
+    interval = _interval(earlier)
     for number in range(len(earlier) - 1, -1, -1):
-        if earlier[number].last + earlier[number].interval > begins:
+        if earlier[number].last + (earlier[number].interval or interval) > begins:
             return number
     return max(range(len(earlier)), key=lambda number: earlier[number].last)
 
 
 def _restarts(attempts: Sequence[Attempt]) -> list[Restart]:
     restarts = []
-    reached = attempts[0].last
+    interval, reached = _interval(attempts), attempts[0].last
     for attempt in attempts[1:]:
-        restarts.append(Restart(attempt.begins, max(0, min(reached, attempt.last) - attempt.begins), attempt.source))
+        begins = attempt.begins(interval)
+        restarts.append(Restart(begins, max(0, min(reached, attempt.last) - begins), attempt.source))
         reached = max(reached, attempt.last)
     return restarts
 
@@ -153,13 +162,19 @@ def between(run: Run, first: int, last: int | None) -> Run:
     )
 
 
+def went_on(log: Log) -> bool:
+    """Return whether a log begins in the middle of a run."""
+    return bool(log.attempts) and log.attempts[0].begins(log.attempts[0].first) > 0
+
+
 def continues(later: Log, earlier: Log) -> bool:
     """Return whether the log of a job goes on where another had come to: it began at an iteration that was reached."""
     if not later.attempts or not earlier.attempts:
         return False
-    first = later.attempts[0]
-    reached = max(attempt.last + attempt.interval for attempt in earlier.attempts)
-    return first.by_epoch == earlier.attempts[-1].by_epoch and 0 < first.begins < reached
+    first, interval = later.attempts[0], _interval(earlier.attempts)
+    begins = first.begins(first.first)
+    reached = max(attempt.last + (attempt.interval or interval) for attempt in earlier.attempts)
+    return first.by_epoch == earlier.attempts[-1].by_epoch and 0 < begins < reached
 
 
 def loads_from(later: Log, earlier: Log) -> bool:

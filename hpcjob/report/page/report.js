@@ -142,7 +142,7 @@
 
     /* Rows of a series in the view, and one more at either side. */
     range(one) {
-      return [Math.max(0, place(one.x, view[0]) - 1), Math.min(one.x.length, place(one.x, view[1]) + 2)];
+      return [Math.max(0, place(one.x, view[0]) - 1), Math.min(one.x.length, place(one.x, view[1]) + 1)];
     }
 
     scale() {

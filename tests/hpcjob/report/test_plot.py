@@ -1,0 +1,226 @@
+"""``hpcjob plot`` as it is typed: the terminal, pictures, the page as a text; what it refuses."""
+
+from __future__ import annotations
+
+import gzip
+import html.parser
+import io
+import json
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcjob.cli import main
+from tests.hpcjob.report.written import loaded, neox_line, saved, write
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'`\u202e$x$ [red]"
+
+
+@pytest.fixture
+def logs(here: Path) -> Path:
+    """Two runs: one with a spike, a NaN, a restart, checkpoints and a validation; one of three rows."""
+    lines = []
+    for step in range(10, 610, 10):
+        loss = "nan" if step == 500 else "4.5" if step == 300 else f"{2 + step % 7 / 1000}"
+        lines.append(neox_line(step, loss))
+        if step % 200 == 0:
+            lines.append(saved(step))
+    lines += [loaded(600), *(neox_line(step, "2.25") for step in (610, 620))]
+    lines.append(" validation results at iteration 620 | lm_loss value: 2.5E+00 | lm_loss_ppl value: 1.2E+01 |\n")
+    write(here / "実験.log", lines)
+    write(here / "b.log", [neox_line(step, "3.0") for step in (10, 20, 30)])
+    return here
+
+
+def test_terminal(logs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chart for each quantity, marks, and each run in words; no colours where no terminal is."""
+    pytest.importorskip("plotext")
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["plot", "実験.log", "b.log"]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    for heading in ("Loss (nats/token)", "Learning rate", "Throughput (tokens/s)", "Gradient norm", "Step time (ms)"):
+        assert heading in out
+    assert max(map(len, out.split("\nmarks")[0].splitlines())) <= 100
+    loss = out.split("Learning rate")[0]
+    assert {mark: mark in loss for mark in "ox:^"} == dict.fromkeys("ox:^", True)
+    assert out.splitlines()[-3:] == [
+        "a  実験: iteration 620, loss 2.25, lowest 2 at 70, validation 2.5, 56,005 tokens/s, 1 restart (0 done again),"
+        " 3 checkpoints",
+        "a     3 spikes of the loss: at 300 (4.5), 500 (not finite), 610 (2.25)",
+        "b  b: iteration 30, loss 3, lowest 3 at 10, 56,005 tokens/s",
+    ]
+
+
+@pytest.mark.parametrize("more", [["--log"], ["-m", "lr"], ["--from", "20", "--to", "20"], ["--no-merge"]])
+def test_terminal_options(logs: Path, capsys: pytest.CaptureFixture[str], more: list[str]) -> None:
+    """They all draw something."""
+    pytest.importorskip("plotext")
+    assert main(["plot", "b.log", "実験.log", *more]) == 0
+    out = capsys.readouterr().out
+    assert ("Loss" in out) == ("lr" not in more)
+    assert "─" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"),
+    [
+        ("x.svg", b"<?xml"),
+        pytest.param("x.png", b"\x89PNG\r\n\x1a\n", marks=pytest.mark.ci),
+        pytest.param("x.pdf", b"%PDF", marks=pytest.mark.ci),
+    ],
+)
+def test_picture(logs: Path, name: str, begin: bytes) -> None:
+    """The suffix says what is made; the same runs make the same file."""
+    pytest.importorskip("matplotlib")
+    (logs / f"{'_$x$<b>'}.log").write_bytes((logs / "b.log").read_bytes())
+    command = ["plot", "実験.log", "_$x$<b>.log", "-m", "loss", "-o"]
+    assert main([*command, name]) == 0
+    first = Path(name).read_bytes()
+    assert first.startswith(begin)
+    if name.endswith(".svg"):
+        texts = {text.strip() for text in ElementTree.fromstring(first).itertext()}
+        assert {"実験", "\u200b_$x$<b>", "Loss (nats/token)"} <= texts
+    assert main([*command, name]) == 0
+    assert Path(name).read_bytes() == first
+
+
+def test_sources(logs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compressed files, patterns, directories and standard input."""
+    (logs / "sub").mkdir()
+    (logs / "sub" / "c.log.gz").write_bytes(gzip.compress((logs / "b.log").read_bytes()))
+    (logs / "sub" / "metrics.jsonl").write_text('{"iteration": 1, "loss": 2.0}\n')
+
+    def names(*words: str) -> list[tuple[str, int]]:
+        assert main(["plot", "--json", *words]) == 0
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return [(row["name"], row["rows"]) for row in rows]
+
+    assert names("sub/c.log.gz") == [("c", 3)]
+    assert names("sub/*.gz", "b.log") == [("c", 3), ("b", 3)]
+    assert names("sub") == [("c", 3)]
+    assert names("sub/metrics.jsonl") == [("metrics", 1)]
+    (logs / "sub" / "c.log.gz").unlink()
+    assert names("sub") == [("sub", 1)]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((logs / "b.log").read_bytes())))
+    assert names("-") == [("stdin", 3)]
+
+
+class Page(html.parser.HTMLParser):
+    """The tags and texts of a page, as a reader of HTML sees them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open and self._open.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        self.texts.setdefault(self._open[-1] if self._open else "", []).append(data)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the script draws."""
+        found: dict[str, Any] = json.loads(self.texts["script"][0])
+        return found
+
+
+def test_page(logs: Path) -> None:
+    """The numbers in the page are those of the log; nothing in it comes from elsewhere."""
+    assert main(["plot", "実験.log", "b.log", "-o", "r.html"]) == 0
+    text = Path("r.html").read_text(encoding="utf-8")
+    page = Page(text)
+    loss = page.data["charts"][0]["series"][0]
+    told = re.findall(r"iteration +(\d+)/.*?lm_loss: (\S+)", (logs / "実験.log").read_text(encoding="utf-8"))
+    assert loss["x"] == [int(step) for step, _ in told]
+    assert loss["y"] == [None if value == "nan" else float(value) for _, value in told]
+    assert [(one["at"], one["value"]) for one in loss["spikes"]] == [(300, 4.5), (500, None), (610, 2.25)]
+    assert page.data["runs"][0] == {
+        "name": "実験",
+        "restarts": [{"at": 600, "repeated": 0}],
+        "checkpoints": [200, 400, 600],
+    }
+    assert not [attributes for _, attributes in page.tags if {"src", "srcset", "action", "style"} & set(attributes)]
+    assert {attributes["href"] for _, attributes in page.tags if "href" in attributes} == {"data:,", "#charts"}
+    assert re.findall(r"https?://[^\"']+", text) == ["http://www.w3.org/2000/svg"]  # a name, nothing is fetched
+    assert "url(" not in re.sub(r"url\(#\$\{clip\}\)", "", text)
+
+
+@pytest.mark.parametrize("name", [HOSTILE, "<!--", "<script>", "-->", "@@SCRIPT@@", "a\u2028b"])
+def test_a_hostile_name(here: Path, name: str) -> None:
+    """What a run is called is text, in the page's words and in its data."""
+    folder = here / "x"
+    write(folder / (name.replace("/", "\N{DIVISION SLASH}") + ".log"), [neox_line(10, "2.0")])
+    assert main(["plot", "x", "-o", "r.html"]) == 0
+    page = Page(Path("r.html").read_text(encoding="utf-8"))
+    assert [tag for tag, _ in page.tags if tag in ("script", "img", "iframe")] == ["script", "script"]
+    assert page.data["runs"][0]["name"] == name.replace("/", "\N{DIVISION SLASH}")
+    assert name.replace("/", "\N{DIVISION SLASH}") in page.texts["h1"][0]
+
+
+def test_the_page_of_a_hostile_script_end() -> None:
+    """Even a real end of a script element inside a name ends nothing."""
+    from hpcjob.report.page import script_safe
+
+    safe = script_safe({"name": HOSTILE})
+    assert not set("<>&") & set(safe)
+    assert json.loads(safe) == {"name": HOSTILE}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["b.log", "-o", "x.doc"], "--output x.doc: the name does not say what to make\n        Let it end in .html,"),
+        (["b.log", "-m", "los"], "--metric los: there is no such quantity\n        One of: loss, lr, tokens_per_s,"),
+        (
+            ["b.log", "-m", "memory_gib"],
+            "no memory_gib in these logs\n        They tell loss, lr, tokens_per_s, tflops,",
+        ),
+        (["b.log", "--from", "99"], "no iteration found in b\n"),
+        (["none.log"], "no jobs are recorded here, and no file 'none.log' is here\n"),
+        (["*.nothing"], "*.nothing: no file of that pattern\n"),
+        (["b.log", "-o", "no/such/x.html"], "--output no/such/x.html: No such file or directory\n"),
+    ],
+)
+def test_refused(logs: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
+    """One line what is wrong, one line what to do."""
+    assert main(["plot", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"hpcjob: {told}")
+
+
+def test_runs_without_iterations_are_named(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty log among others is left out, and that is said."""
+    (logs / "empty.log").write_bytes(b"")
+    assert main(["plot", "b.log", "empty.log", "--json"]) == 0
+    assert capsys.readouterr().err == "hpcjob: empty: no iteration found; left out\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments"), [("plotext", ["plot", "b.log"]), ("matplotlib", ["plot", "b.log", "-o", "x.png"])]
+)
+def test_without_the_extra(
+    logs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, module: str, arguments: list[str]
+) -> None:
+    """What is missing is named with what installs it; the page, CSV and event files need nothing more."""
+    monkeypatch.setitem(sys.modules, module, None)
+    assert main(arguments) == 1
+    wanted = f"hpcjob: this needs {module}, which is not installed\n        pip install 'hpcjob[report]'\n"
+    assert capsys.readouterr().err == wanted
+    for other in (["plot", "b.log", "-o", "x.html"], ["export", "b.log", "--csv"]):
+        assert main(other) == 0
+    assert main(["export", "b.log", "--tensorboard", "-o", "board"]) == 0
+    assert not Path("x.png").exists()
