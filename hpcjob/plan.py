@@ -140,7 +140,8 @@ def make_plan(
         InputError: the job does not fit the cluster; the message names the key and the alternatives.
     """
     array = array_of(job)
-    queue = job.queue or profile.scheduler.resource
+    of_kind = profile.scheduler.cpu_resource if job.kind != "train" else None
+    queue = job.queue or of_kind or profile.scheduler.resource
     profile, told = _at_queue(profile, queue, job.nodes)
     trains = job.kind == "train"
     gpus = (profile.node.gpus if job.gpus_per_node is None else job.gpus_per_node) if trains else 0

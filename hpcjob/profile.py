@@ -22,6 +22,7 @@ class Scheduler(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only
         resource: Grid Engine: the complex that counts whole nodes (``rt_AF``, ``node_f``); PBS, PJM: default queue or
             resource group; Slurm: default partition. A job's ``queue`` replaces it. `ClusterProfile.queues` says more
             of each.
+        cpu_resource: the same for jobs of kind ``cpu``, ``transfer`` and ``setup``: a queue of nodes without GPUs.
         select: PBS: what follows the node count in ``-l select=N``, such as ``:ngpus=8``; may hold ``{gpus}``,
             ``{procs}`` and ``{cpus}``.
         gpu_request: Slurm: ``gpus-per-node``, ``gres`` or ``none``.
@@ -35,6 +36,7 @@ class Scheduler(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only
     account: Literal["-P", "group_list", "-g", "-g-cli", "--account", "none"] = "none"
     account_required: bool = False
     resource: Text | None = None
+    cpu_resource: Text | None = None
     select: str = ""
     gpu_request: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
     signal: bool = True

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import msgspec
 
 from hpcjob import __version__
 from hpcjob.arrays import Array, parse_spec, tasks_of
 from hpcjob.elements import element_word
 from hpcjob.errors import HpcjobError, InputError
-from hpcjob.job import Python
+from hpcjob.job import Python, Ulimits
 from hpcjob.launchers import launch_line
 from hpcjob.plan import Plan, PlannedStep
 from hpcjob.quoting import ScriptText, comment
@@ -33,8 +34,8 @@ _RESERVED = re.compile(
     r"(HPCJOB|NEOXLITE)_\w*|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|_|BASH\w*|COMP_\w*|SHELLOPTS|SHLVL|PWD|OLDPWD|"
     r"U?ID|EUID|PPID|IFS|ENV|DIRSTACK|FUNCNAME|FUNCNEST|GROUPS|HISTCMD|HOSTNAME|HOSTTYPE|LINENO|MACHTYPE|MAPFILE|OPTARG|"
     r"OPTERR|OPTIND|OSTYPE|PIPESTATUS|POSIXLY_CORRECT|PS4|RANDOM|REPLY|SECONDS|SRANDOM|EPOCH\w*|GLOBIGNORE|EXECIGNORE|"
-    r"address|argv|array_\w+|asked|before|child|code|count|digits|family|file|first|folder|helpers|host|hosts|jobdir|job_id|key|kind|"
-    r"known|last|launcher|log|mask|missing|module_init|mpirun|name|names|node_rank|nodes|outcome|problem|procs_per_node|python|"
+    r"address|argv|array_\w+|asked|before|bind|bound|cpus|ended|gpu|numa|part|pid|place|record|running|worst|child|code|count|digits|family|file|first|folder|helpers|host|hosts|jobdir|job_id|key|kind|"
+    r"known|last|launcher|log|mask|missing|module_init|mpirun|name|names|node_rank|nodes|outcome|problem|procs_per_node|python|scratch|"
     r"record|said|seen|signal|signalled|source_file|signal_code|step|stop_at_s|submit_dir|tag|tick|tries|value|variables?|"
     r"venv|watcher|words?|world_size"
 )
@@ -130,6 +131,11 @@ def _context(plan: Plan, jobdir: str | None) -> dict[str, Any]:
         "versions": (profile.versions.cuda or "-", profile.versions.nccl or "-", profile.versions.nccl_from),
         "env": _variables(plan.env, "env", plan.array),
         "array": _array(plan),
+        "limits": _limits(plan.job.limits),
+        "bind": plan.job.bind,
+        "scratch": profile.node.scratch,
+        "stage_in": _staged(plan, "stage_in"),
+        "stage_out": _staged(plan, "stage_out"),
         "after": _after(plan),
         "names_of_env": sorted(plan.env),
         "mpirun": _mpirun(plan),
@@ -219,6 +225,36 @@ def _array(plan: Plan) -> dict[str, Any] | None:
         "limit": plan.array.limit or 0,
         "one_at_once": plan.gpus_per_node > 0,
     }
+
+
+def _limits(limits: Ulimits | None) -> list[dict[str, str]]:
+    """Return the letters of ``ulimit`` and the values asked for."""
+    asked = msgspec.structs.asdict(limits) if limits else {}
+    letters = {"nofile": "n", "memlock": "l", "stack": "s"}
+    return [
+        {"letter": f"-S{letters[name]}", "most": f"-H{letters[name]}", "value": str(value), "key": f"limits.{name}"}
+        for name, value in asked.items()
+        if value is not None
+    ]
+
+
+def _staged(plan: Plan, key: str) -> list[str]:
+    """Return the files to copy.
+
+    Raises:
+        InputError: the job has several nodes, each with a scratch of its own, or a name leads out of the scratch.
+    """
+    files: list[str] = getattr(plan.job, key)
+    if files and plan.nodes > 1:
+        raise InputError(
+            f"{key}: {plan.nodes} nodes, and each has a scratch of its own",
+            hint="copy in the command: each rank of LOCAL_RANK 0 to $HPCJOB_SCRATCH of its node",
+        )
+    if key == "stage_out":
+        for name in files:
+            if name.startswith("/") or ".." in name.split("/"):
+                raise InputError(f"{key}: {name!r} leads out of the scratch folder", hint="give a name inside it")
+    return [element_word(name, plan.array, key) for name in files]
 
 
 def _after(plan: Plan) -> list[dict[str, Any]]:

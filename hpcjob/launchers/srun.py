@@ -6,7 +6,7 @@ repeated.
 
 from __future__ import annotations
 
-from hpcjob.launchers.base import RANK_SH, Word
+from hpcjob.launchers.base import RANK_SH, Word, has_option
 from hpcjob.plan import Plan
 from hpcjob.quoting import ScriptText
 
@@ -22,4 +22,6 @@ def start(plan: Plan, per_node: int) -> list[Word]:
     words += [f"--ntasks-per-node={per_node}"]
     if plan.cpus_per_proc:
         words += [f"--cpus-per-task={plan.cpus_per_proc * plan.procs_per_node // per_node}"]
+    if plan.job.bind == "cores" and not has_option(plan.profile.launcher.srun_args, "--cpu-bind"):
+        words += ["--cpu-bind=cores"]
     return [*words, "--export=ALL", "--kill-on-bad-exit=1", *plan.profile.launcher.srun_args]

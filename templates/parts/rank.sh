@@ -21,6 +21,8 @@ esac
 if [[ ! ${RANK-} || ${WORLD_SIZE-} != "$world_size" ]]; then
   end_job 87 "check: $(uname -n): $launcher started rank ${RANK:-?} of ${WORLD_SIZE:-?}, asked were $world_size ranks"
 fi
+problem=''
+set_limits || end_job 87 "check: $problem"
 if [[ $LOCAL_RANK == 0 && $launcher != none ]]; then
   problem=$(check_gpus) || end_job 87 "check: $problem"
 fi
@@ -39,7 +41,8 @@ else
 fi
 if [[ ${argv[0]} == python ]]; then argv[0]=$python; fi
 code=0
-oversee "rank $RANK" "${argv[@]}" || code=$?
+bind_rank || end_job 87 "check: $(uname -n): bind: $problem"
+oversee "rank $RANK" "${bound[@]}" "${argv[@]}" || code=$?
 if [[ $kind == train && $code == 8[56] ]]; then # a trainer that has saved and stopped has not failed
   [[ ! -e $HPCJOB_JOBDIR/outcome.json ]] || code=0 # its outcome says so; a launcher would report a failure
 elif ((code)); then

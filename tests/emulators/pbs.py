@@ -15,7 +15,7 @@ from tests.emulators.machine import Job, Machine, reply
 
 HOST = "plogin1"
 _QSUB_OPTIONS = "a:A:c:C:e:fhIj:J:k:l:m:M:N:o:p:P:q:r:R:S:u:v:VW:Xz"
-_QUEUES = {"rt_HF", "rt_HG", "regular-g", "workq"}
+_QUEUES = {"rt_HF", "rt_HG", "rt_HC", "regular-g", "workq"}
 _LIMIT_S = 168 * 3600
 _NAME = re.compile(r"[A-Za-z0-9._+-]{1,230}")
 _VARIABLES = re.compile(r"[^'\"]*")

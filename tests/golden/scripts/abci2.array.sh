@@ -8,7 +8,7 @@
 #$ -t 1-3
 #$ -tc 2
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 26bc996a3575
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 07b8e83acdea
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -152,6 +152,9 @@ echo "hpcjob: nodes $hosts"
 check_gpus() { :; }
 echo 'hpcjob: no GPUs are asked: CUDA and NCCL are not checked'
 
+set_limits() { :; }
+set_limits || fail "$problem"
+
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export NCCL_IB_TIMEOUT=22
 export TASK=$'it\'s '"$array_value"
@@ -178,7 +181,21 @@ environment() { # print the commands that give a shell elsewhere what was set he
     esac
   done
 }
-(umask 077 && { environment && declare -f check_gpus && declare -px NCCL_IB_TIMEOUT TASK; } >"$jobdir/env.sh")
+(umask 077 && { environment && declare -f check_gpus set_limits && declare -px NCCL_IB_TIMEOUT TASK; } >"$jobdir/env.sh")
+
+(umask 077 && {
+  date +%Y-%m-%dT%H:%M:%S%:z
+  uname -a
+  echo "python $(readlink -f "$python")"
+  echo "modules ${LOADEDMODULES-}"
+  ulimit -a
+  for name in $(compgen -e); do # what may be a secret is left out
+    case ${name^^} in
+      *TOKEN* | *SECRET* | *PASS* | *KEY* | *CREDENTIAL* | *AUTH* | *COOKIE*) echo "$name=(left out)" ;;
+      *) declare -p "$name" ;;
+    esac
+  done
+} >"$jobdir/run_record.txt") || :
 
 # --- What runs on the nodes --------------------------------------------------------------------------------------------
 cat >"$jobdir/common.sh" <<'END_OF_COMMON'
@@ -190,7 +207,7 @@ cat >"$jobdir/rank.sh" <<'END_OF_RANK'
 END_OF_RANK
 
 describe_step() { # NUMBER: write what its ranks source after env.sh
-  (umask 077 && declare -p kind launcher nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
+  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
 }
 
 # --- Steps -------------------------------------------------------------------------------------------------------------
@@ -244,7 +261,7 @@ stop_code() {
 }
 
 # Step 1 of 1: command
-kind=command launcher=none nodes=1 procs_per_node=1 world_size=1
+kind=command launcher=none bind=none nodes=1 procs_per_node=1 world_size=1
 variables=(
   NEOXLITE_WORLD_SIZE=1
 )

@@ -6,7 +6,7 @@
 #$ -l h_rt=01:00:00
 #$ -j y
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 46e67fca6dca
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 dd1117dbfb4b
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -165,6 +165,9 @@ cat >"$jobdir/check_versions.py" <<'END_OF_CHECK'
 END_OF_CHECK
 "$python" "$jobdir/check_versions.py" 11.8 2.16.2 module
 
+set_limits() { :; }
+set_limits || fail "$problem"
+
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export NCCL_IB_TIMEOUT=22
 export NCCL_DEBUG=INFO
@@ -195,7 +198,22 @@ environment() { # print the commands that give a shell elsewhere what was set he
     esac
   done
 }
-(umask 077 && { environment && declare -f check_gpus && declare -px NCCL_IB_TIMEOUT; } >"$jobdir/env.sh")
+(umask 077 && { environment && declare -f check_gpus set_limits && declare -px NCCL_IB_TIMEOUT; } >"$jobdir/env.sh")
+
+(umask 077 && {
+  date +%Y-%m-%dT%H:%M:%S%:z
+  uname -a
+  echo "python $(readlink -f "$python")"
+  echo "modules ${LOADEDMODULES-}"
+  nvidia-smi --query-gpu=index,name,uuid,driver_version,memory.total --format=csv || :
+  ulimit -a
+  for name in $(compgen -e); do # what may be a secret is left out
+    case ${name^^} in
+      *TOKEN* | *SECRET* | *PASS* | *KEY* | *CREDENTIAL* | *AUTH* | *COOKIE*) echo "$name=(left out)" ;;
+      *) declare -p "$name" ;;
+    esac
+  done
+} >"$jobdir/run_record.txt") || :
 
 # --- What runs on the nodes --------------------------------------------------------------------------------------------
 cat >"$jobdir/common.sh" <<'END_OF_COMMON'
@@ -210,7 +228,7 @@ cat >"$jobdir/node.sh" <<'END_OF_NODE'
 END_OF_NODE
 
 describe_step() { # NUMBER: write what its ranks source after env.sh
-  (umask 077 && declare -p kind launcher nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
+  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
 }
 
 # --- Steps -------------------------------------------------------------------------------------------------------------
@@ -264,7 +282,7 @@ stop_code() {
 }
 
 # Step 1 of 1: train
-kind=train launcher=torchrun nodes=2 procs_per_node=8 world_size=16
+kind=train launcher=torchrun bind=none nodes=2 procs_per_node=8 world_size=16
 variables=(
   NEOXLITE_WORLD_SIZE=16
   OMP_NUM_THREADS=9

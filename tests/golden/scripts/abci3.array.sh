@@ -1,7 +1,7 @@
 #!/bin/bash
 #PBS -N gpt-2.7B
 #PBS -P gex12345
-#PBS -q rt_HF
+#PBS -q rt_HC
 #PBS -l select=1:mpiprocs=1
 #PBS -l walltime=01:00:00
 #PBS -j oe
@@ -10,7 +10,7 @@
 #PBS -J 0-2%2
 #PBS -r y
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 a1c4f1bd5f83
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 f11ec5885dab
 # submit: qsub FILE
 
 set -euo pipefail
@@ -149,6 +149,9 @@ echo "hpcjob: nodes $hosts"
 check_gpus() { :; }
 echo 'hpcjob: no GPUs are asked: CUDA and NCCL are not checked'
 
+set_limits() { :; }
+set_limits || fail "$problem"
+
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export NCCL_IB_HCA=mlx5_ibn1,mlx5_ibn2,mlx5_ibn3,mlx5_ibn4,mlx5_ibn5,mlx5_ibn6,mlx5_ibn7,mlx5_ibn8
 export CUDA_DEVICE_MAX_CONNECTIONS=1
@@ -157,7 +160,6 @@ export HPCJOB_JOB_ID=$job_id HPCJOB_JOBDIR=$jobdir HPCJOB_SUBMIT_DIR=$submit_dir
 export HPCJOB_ARRAY_ID=$array_id HPCJOB_ARRAY_INDEX=$array_index HPCJOB_ARRAY_VALUE=$array_value HPCJOB_ARRAY_COUNT=3
 export NEOXLITE_STOP_FILE=$jobdir/stop NEOXLITE_OUTCOME_FILE=$jobdir/outcome.json
 export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl NEOXLITE_INTERNET=1
-export NEOXLITE_PEAK_TFLOPS=989
 
 export MASTER_ADDR=127.0.0.1
 digits=000000000${job_id//[!0-9]/} # a port of this job's own, that nothing listens on
@@ -175,7 +177,21 @@ environment() { # print the commands that give a shell elsewhere what was set he
     esac
   done
 }
-(umask 077 && { environment && declare -f check_gpus && declare -px CUDA_DEVICE_MAX_CONNECTIONS NCCL_IB_HCA TASK; } >"$jobdir/env.sh")
+(umask 077 && { environment && declare -f check_gpus set_limits && declare -px CUDA_DEVICE_MAX_CONNECTIONS NCCL_IB_HCA TASK; } >"$jobdir/env.sh")
+
+(umask 077 && {
+  date +%Y-%m-%dT%H:%M:%S%:z
+  uname -a
+  echo "python $(readlink -f "$python")"
+  echo "modules ${LOADEDMODULES-}"
+  ulimit -a
+  for name in $(compgen -e); do # what may be a secret is left out
+    case ${name^^} in
+      *TOKEN* | *SECRET* | *PASS* | *KEY* | *CREDENTIAL* | *AUTH* | *COOKIE*) echo "$name=(left out)" ;;
+      *) declare -p "$name" ;;
+    esac
+  done
+} >"$jobdir/run_record.txt") || :
 
 # --- What runs on the nodes --------------------------------------------------------------------------------------------
 cat >"$jobdir/common.sh" <<'END_OF_COMMON'
@@ -187,7 +203,7 @@ cat >"$jobdir/rank.sh" <<'END_OF_RANK'
 END_OF_RANK
 
 describe_step() { # NUMBER: write what its ranks source after env.sh
-  (umask 077 && declare -p kind launcher nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
+  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
 }
 
 # --- Steps -------------------------------------------------------------------------------------------------------------
@@ -241,7 +257,7 @@ stop_code() {
 }
 
 # Step 1 of 1: command
-kind=command launcher=none nodes=1 procs_per_node=1 world_size=1
+kind=command launcher=none bind=none nodes=1 procs_per_node=1 world_size=1
 variables=(
   NEOXLITE_WORLD_SIZE=1
 )

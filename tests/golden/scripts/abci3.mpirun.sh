@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 432e762a7bf8
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 4d454ca16057
 # submit: qsub FILE
 
 set -euo pipefail
@@ -259,6 +259,9 @@ if __name__ == "__main__":
 END_OF_CHECK
 "$python" "$jobdir/check_versions.py" 12.6 2.25.1 module
 
+set_limits() { :; }
+set_limits || fail "$problem"
+
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export NCCL_IB_HCA=mlx5_ibn1,mlx5_ibn2,mlx5_ibn3,mlx5_ibn4,mlx5_ibn5,mlx5_ibn6,mlx5_ibn7,mlx5_ibn8
 export CUDA_DEVICE_MAX_CONNECTIONS=1
@@ -287,7 +290,22 @@ environment() { # print the commands that give a shell elsewhere what was set he
     esac
   done
 }
-(umask 077 && { environment && declare -f check_gpus && declare -px CUDA_DEVICE_MAX_CONNECTIONS NCCL_IB_HCA; } >"$jobdir/env.sh")
+(umask 077 && { environment && declare -f check_gpus set_limits && declare -px CUDA_DEVICE_MAX_CONNECTIONS NCCL_IB_HCA; } >"$jobdir/env.sh")
+
+(umask 077 && {
+  date +%Y-%m-%dT%H:%M:%S%:z
+  uname -a
+  echo "python $(readlink -f "$python")"
+  echo "modules ${LOADEDMODULES-}"
+  nvidia-smi --query-gpu=index,name,uuid,driver_version,memory.total --format=csv || :
+  ulimit -a
+  for name in $(compgen -e); do # what may be a secret is left out
+    case ${name^^} in
+      *TOKEN* | *SECRET* | *PASS* | *KEY* | *CREDENTIAL* | *AUTH* | *COOKIE*) echo "$name=(left out)" ;;
+      *) declare -p "$name" ;;
+    esac
+  done
+} >"$jobdir/run_record.txt") || :
 
 # --- What runs on the nodes --------------------------------------------------------------------------------------------
 cat >"$jobdir/common.sh" <<'END_OF_COMMON'
@@ -419,6 +437,46 @@ hear() { # SECONDS: set `said` to what the overseeing script says, or to what ha
   read -rt "$1" said || (($? > 128)) || said=killed # its end of the pipe is closed
 }
 
+# bind_rank: set `bound` to the words that keep this rank to its part of the node, or `problem` to what is in the way.
+bind_rank() {
+  local cpus count numa=''
+  bound=()
+  case $bind:$launcher in
+    cores:srun | *:none) ;; # srun binds by itself; one process has the whole node
+    cores:*)
+      [[ $(type -P taskset) ]] || { problem='there is no taskset' && return 1; }
+      mapfile -t cpus < <(cpus_of "$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)")
+      count=$((${#cpus[@]} / procs_per_node))
+      ((count)) || { problem="${#cpus[@]} CPUs for $procs_per_node ranks" && return 1; }
+      bound=(taskset -c "$(IFS=, && echo "${cpus[*]:LOCAL_RANK * count:count}")")
+      ;;
+    numa:*)
+      [[ $(type -P numactl) ]] || { problem='there is no numactl' && return 1; }
+      numa=$(numa_of_gpu)
+      count=$(find /sys/devices/system/node -maxdepth 1 -name 'node[0-9]*' | wc -l)
+      [[ $numa =~ ^[0-9]+$ ]] || numa=$((LOCAL_RANK * count / procs_per_node))
+      bound=(numactl "--cpunodebind=$numa" "--membind=$numa")
+      ;;
+  esac
+}
+
+cpus_of() { # LIST: write out 0-3,8
+  local part
+  for part in ${1//,/ }; do seq "${part%-*}" "${part#*-}"; done
+}
+
+numa_of_gpu() { # the NUMA node beside this rank's GPU; nothing where that is not known
+  local gpu=$LOCAL_RANK mask place
+  [[ $(type -P nvidia-smi) ]] || return 0
+  if [[ ${CUDA_VISIBLE_DEVICES-} ]]; then
+    IFS=, read -ra mask <<<"$CUDA_VISIBLE_DEVICES"
+    gpu=${mask[LOCAL_RANK]-}
+  fi
+  place=$(nvidia-smi -i "$gpu" --query-gpu=pci.bus_id --format=csv,noheader 2>/dev/null) || return 0
+  place=${place,,}
+  cat "/sys/bus/pci/devices/${place#0000}/numa_node" 2>/dev/null || :
+}
+
 is_over() { # the job has an exit record
   [[ -e $HPCJOB_JOBDIR/${HPCJOB_JOB_ID}_exit.json ]]
 }
@@ -448,6 +506,8 @@ esac
 if [[ ! ${RANK-} || ${WORLD_SIZE-} != "$world_size" ]]; then
   end_job 87 "check: $(uname -n): $launcher started rank ${RANK:-?} of ${WORLD_SIZE:-?}, asked were $world_size ranks"
 fi
+problem=''
+set_limits || end_job 87 "check: $problem"
 if [[ $LOCAL_RANK == 0 && $launcher != none ]]; then
   problem=$(check_gpus) || end_job 87 "check: $problem"
 fi
@@ -466,7 +526,8 @@ else
 fi
 if [[ ${argv[0]} == python ]]; then argv[0]=$python; fi
 code=0
-oversee "rank $RANK" "${argv[@]}" || code=$?
+bind_rank || end_job 87 "check: $(uname -n): bind: $problem"
+oversee "rank $RANK" "${bound[@]}" "${argv[@]}" || code=$?
 if [[ $kind == train && $code == 8[56] ]]; then # a trainer that has saved and stopped has not failed
   [[ ! -e $HPCJOB_JOBDIR/outcome.json ]] || code=0 # its outcome says so; a launcher would report a failure
 elif ((code)); then
@@ -476,7 +537,7 @@ end_as "$code"
 END_OF_RANK
 
 describe_step() { # NUMBER: write what its ranks source after env.sh
-  (umask 077 && declare -p kind launcher nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
+  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
 }
 
 # --- Steps -------------------------------------------------------------------------------------------------------------
@@ -530,7 +591,7 @@ stop_code() {
 }
 
 # Step 1 of 1: train
-kind=train launcher=mpirun nodes=2 procs_per_node=8 world_size=16
+kind=train launcher=mpirun bind=none nodes=2 procs_per_node=8 world_size=16
 variables=(
   NEOXLITE_WORLD_SIZE=16
   OMP_NUM_THREADS=12

@@ -13,7 +13,7 @@
 #SBATCH --no-requeue
 #SBATCH --comment=x
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 f1a0b4345a72
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 835727b2d550
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -22,6 +22,7 @@ set -euo pipefail
 job_id=${SLURM_JOB_ID:?is set by Slurm: submit this script with sbatch}
 cd "$SLURM_SUBMIT_DIR"
 # What the shell that submitted left of a job of its own would misguide the steps of this one.
+export SRUN_CPUS_PER_TASK=12 # srun no longer takes it from sbatch
 unset SLURM_EXPORT_ENV SLURM_CPU_BIND SLURM_CPU_BIND_LIST SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_VERBOSE
 submit_dir=$PWD
 jobdir=$submit_dir/outputs/'準備と学習'/$(date -u +%Y%m%dT%H%M%SZ)-$job_id
@@ -166,6 +167,9 @@ cat >"$jobdir/check_versions.py" <<'END_OF_CHECK'
 END_OF_CHECK
 "$python" "$jobdir/check_versions.py" - - torch
 
+set_limits() { :; }
+set_limits || fail "$problem"
+
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export GREETING=$'it\'s $HOME\n`date`'
 export LINES=2
@@ -194,7 +198,22 @@ environment() { # print the commands that give a shell elsewhere what was set he
     esac
   done
 }
-(umask 077 && { environment && declare -f check_gpus && declare -px GREETING LINES; } >"$jobdir/env.sh")
+(umask 077 && { environment && declare -f check_gpus set_limits && declare -px GREETING LINES; } >"$jobdir/env.sh")
+
+(umask 077 && {
+  date +%Y-%m-%dT%H:%M:%S%:z
+  uname -a
+  echo "python $(readlink -f "$python")"
+  echo "modules ${LOADEDMODULES-}"
+  nvidia-smi --query-gpu=index,name,uuid,driver_version,memory.total --format=csv || :
+  ulimit -a
+  for name in $(compgen -e); do # what may be a secret is left out
+    case ${name^^} in
+      *TOKEN* | *SECRET* | *PASS* | *KEY* | *CREDENTIAL* | *AUTH* | *COOKIE*) echo "$name=(left out)" ;;
+      *) declare -p "$name" ;;
+    esac
+  done
+} >"$jobdir/run_record.txt") || :
 
 # --- What runs on the nodes --------------------------------------------------------------------------------------------
 cat >"$jobdir/common.sh" <<'END_OF_COMMON'
@@ -206,7 +225,7 @@ cat >"$jobdir/rank.sh" <<'END_OF_RANK'
 END_OF_RANK
 
 describe_step() { # NUMBER: write what its ranks source after env.sh
-  (umask 077 && declare -p kind launcher nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
+  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
 }
 
 # --- Steps -------------------------------------------------------------------------------------------------------------
@@ -258,7 +277,7 @@ stop_code() {
 }
 
 # Step 1 of 4: prepare
-kind=command launcher=none nodes=2 procs_per_node=8 world_size=1
+kind=command launcher=none bind=none nodes=2 procs_per_node=8 world_size=1
 variables=(
   NEOXLITE_WORLD_SIZE=1
 )
@@ -271,7 +290,7 @@ run_step '"prepare"' \
   bash "$jobdir/rank.sh" "$jobdir/step1.sh"
 
 # Step 2 of 4: train
-kind=train launcher=srun nodes=2 procs_per_node=8 world_size=16
+kind=train launcher=srun bind=none nodes=2 procs_per_node=8 world_size=16
 variables=(
   SEED=1
   NEOXLITE_WORLD_SIZE=16
@@ -287,7 +306,7 @@ run_step '"train"' \
   bash "$jobdir/rank.sh" "$jobdir/step2.sh"
 
 # Step 3 of 4: evaluate
-kind=command launcher=none nodes=2 procs_per_node=8 world_size=1
+kind=command launcher=none bind=none nodes=2 procs_per_node=8 world_size=1
 variables=(
   NEOXLITE_WORLD_SIZE=1
 )
@@ -307,7 +326,7 @@ run_step '"evaluate"' \
   bash "$jobdir/rank.sh" "$jobdir/step3.sh"
 
 # Step 4 of 4: upload
-kind=command launcher=none nodes=2 procs_per_node=8 world_size=1
+kind=command launcher=none bind=none nodes=2 procs_per_node=8 world_size=1
 variables=(
   NEOXLITE_WORLD_SIZE=1
 )

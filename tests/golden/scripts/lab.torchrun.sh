@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 818cba5a3586
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 ff4ee080b490
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -136,6 +136,9 @@ cat >"$jobdir/check_versions.py" <<'END_OF_CHECK'
 END_OF_CHECK
 "$python" "$jobdir/check_versions.py" - - torch
 
+set_limits() { :; }
+set_limits || fail "$problem"
+
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export NCCL_DEBUG=INFO
 export NCCL_DEBUG_SUBSYS=INIT,NET,ENV
@@ -162,7 +165,22 @@ environment() { # print the commands that give a shell elsewhere what was set he
     esac
   done
 }
-(umask 077 && { environment && declare -f check_gpus; } >"$jobdir/env.sh")
+(umask 077 && { environment && declare -f check_gpus set_limits; } >"$jobdir/env.sh")
+
+(umask 077 && {
+  date +%Y-%m-%dT%H:%M:%S%:z
+  uname -a
+  echo "python $(readlink -f "$python")"
+  echo "modules ${LOADEDMODULES-}"
+  nvidia-smi --query-gpu=index,name,uuid,driver_version,memory.total --format=csv || :
+  ulimit -a
+  for name in $(compgen -e); do # what may be a secret is left out
+    case ${name^^} in
+      *TOKEN* | *SECRET* | *PASS* | *KEY* | *CREDENTIAL* | *AUTH* | *COOKIE*) echo "$name=(left out)" ;;
+      *) declare -p "$name" ;;
+    esac
+  done
+} >"$jobdir/run_record.txt") || :
 
 # --- What runs on the nodes --------------------------------------------------------------------------------------------
 cat >"$jobdir/common.sh" <<'END_OF_COMMON'
@@ -177,7 +195,7 @@ cat >"$jobdir/node.sh" <<'END_OF_NODE'
 END_OF_NODE
 
 describe_step() { # NUMBER: write what its ranks source after env.sh
-  (umask 077 && declare -p kind launcher nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
+  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
 }
 
 # --- Steps -------------------------------------------------------------------------------------------------------------
@@ -229,7 +247,7 @@ stop_code() {
 }
 
 # Step 1 of 1: train
-kind=train launcher=torchrun nodes=2 procs_per_node=8 world_size=16
+kind=train launcher=torchrun bind=none nodes=2 procs_per_node=8 world_size=16
 variables=(
   NEOXLITE_WORLD_SIZE=16
   OMP_NUM_THREADS=1

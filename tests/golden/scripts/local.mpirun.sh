@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 159d154ab0f3
+# template local.sh.j2 over base.sh.j2 and parts, sha256 1b1ae20cfee9
 # submit: bash FILE
 
 set -euo pipefail
@@ -107,6 +107,9 @@ if [[ $(id -u) == 0 ]]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_R
 check_gpus() { :; }
 echo 'hpcjob: no GPUs are asked: CUDA and NCCL are not checked'
 
+set_limits() { :; }
+set_limits || fail "$problem"
+
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export HPCJOB_JOB_ID=$job_id HPCJOB_JOBDIR=$jobdir HPCJOB_SUBMIT_DIR=$submit_dir
 export NEOXLITE_STOP_FILE=$jobdir/stop NEOXLITE_OUTCOME_FILE=$jobdir/outcome.json
@@ -128,7 +131,21 @@ environment() { # print the commands that give a shell elsewhere what was set he
     esac
   done
 }
-(umask 077 && { environment && declare -f check_gpus; } >"$jobdir/env.sh")
+(umask 077 && { environment && declare -f check_gpus set_limits; } >"$jobdir/env.sh")
+
+(umask 077 && {
+  date +%Y-%m-%dT%H:%M:%S%:z
+  uname -a
+  echo "python $(readlink -f "$python")"
+  echo "modules ${LOADEDMODULES-}"
+  ulimit -a
+  for name in $(compgen -e); do # what may be a secret is left out
+    case ${name^^} in
+      *TOKEN* | *SECRET* | *PASS* | *KEY* | *CREDENTIAL* | *AUTH* | *COOKIE*) echo "$name=(left out)" ;;
+      *) declare -p "$name" ;;
+    esac
+  done
+} >"$jobdir/run_record.txt") || :
 
 # --- What runs on the nodes --------------------------------------------------------------------------------------------
 cat >"$jobdir/common.sh" <<'END_OF_COMMON'
@@ -140,7 +157,7 @@ cat >"$jobdir/rank.sh" <<'END_OF_RANK'
 END_OF_RANK
 
 describe_step() { # NUMBER: write what its ranks source after env.sh
-  (umask 077 && declare -p kind launcher nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
+  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
 }
 
 # --- Steps -------------------------------------------------------------------------------------------------------------
@@ -194,7 +211,7 @@ stop_code() {
 }
 
 # Step 1 of 1: train
-kind=train launcher=mpirun nodes=1 procs_per_node=1 world_size=1
+kind=train launcher=mpirun bind=none nodes=1 procs_per_node=1 world_size=1
 variables=(
   NEOXLITE_WORLD_SIZE=1
 )

@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # Miyabi-G, JCAHPC: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 432e762a7bf8
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 4d454ca16057
 # submit: qsub FILE
 
 set -euo pipefail
@@ -160,6 +160,9 @@ cat >"$jobdir/check_versions.py" <<'END_OF_CHECK'
 END_OF_CHECK
 "$python" "$jobdir/check_versions.py" - - torch
 
+set_limits() { :; }
+set_limits || fail "$problem"
+
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export NCCL_SOCKET_IFNAME=ibP2s2
 export NCCL_DEBUG=INFO
@@ -187,7 +190,22 @@ environment() { # print the commands that give a shell elsewhere what was set he
     esac
   done
 }
-(umask 077 && { environment && declare -f check_gpus && declare -px NCCL_SOCKET_IFNAME; } >"$jobdir/env.sh")
+(umask 077 && { environment && declare -f check_gpus set_limits && declare -px NCCL_SOCKET_IFNAME; } >"$jobdir/env.sh")
+
+(umask 077 && {
+  date +%Y-%m-%dT%H:%M:%S%:z
+  uname -a
+  echo "python $(readlink -f "$python")"
+  echo "modules ${LOADEDMODULES-}"
+  nvidia-smi --query-gpu=index,name,uuid,driver_version,memory.total --format=csv || :
+  ulimit -a
+  for name in $(compgen -e); do # what may be a secret is left out
+    case ${name^^} in
+      *TOKEN* | *SECRET* | *PASS* | *KEY* | *CREDENTIAL* | *AUTH* | *COOKIE*) echo "$name=(left out)" ;;
+      *) declare -p "$name" ;;
+    esac
+  done
+} >"$jobdir/run_record.txt") || :
 
 # --- What runs on the nodes --------------------------------------------------------------------------------------------
 cat >"$jobdir/common.sh" <<'END_OF_COMMON'
@@ -199,7 +217,7 @@ cat >"$jobdir/rank.sh" <<'END_OF_RANK'
 END_OF_RANK
 
 describe_step() { # NUMBER: write what its ranks source after env.sh
-  (umask 077 && declare -p kind launcher nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
+  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
 }
 
 # --- Steps -------------------------------------------------------------------------------------------------------------
@@ -253,7 +271,7 @@ stop_code() {
 }
 
 # Step 1 of 1: train
-kind=train launcher=mpirun nodes=2 procs_per_node=1 world_size=2
+kind=train launcher=mpirun bind=none nodes=2 procs_per_node=1 world_size=2
 variables=(
   NEOXLITE_WORLD_SIZE=2
 )
