@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Install what the cluster tests drive: Slurm with its accounting, Grid Engine, Open MPI, pdsh, sshd, environment modules.
+# Install what the tests drive: Slurm with its accounting, Grid Engine, Open MPI, pdsh, sshd, environment modules; and a
+# headless Chromium, in which the tests open the HTML report.
 # Acts only as root on Debian or Ubuntu; elsewhere it says so and ends well, and the tests that miss a program
 # say which one. Nothing to do costs a few milliseconds.
 set -euo pipefail
@@ -13,13 +14,19 @@ packages=(slurmctld slurmd slurm-client slurmdbd munge mariadb-server-core maria
 # Debian's python3 comes without ensurepip, which `python3 -m venv` needs.
 "${PYTHON:-python3}" -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
 
+browsers=(chromium-headless-shell chromium google-chrome google-chrome-stable)
+browser_there=no
+for browser in "${HPCJOB_BROWSER:-}" "${browsers[@]}"; do
+  [ -z "$browser" ] || ! command -v "$browser" >/dev/null || browser_there=yes
+done
+
 missing=()
 if command -v dpkg-query >/dev/null; then
   installed=$(dpkg-query -W -f='${db:Status-Abbrev}${Package}\n' "${packages[@]}" 2>/dev/null || true)
   for package in "${packages[@]}"; do
     grep -qxF "ii $package" <<<"$installed" || missing+=("$package")
   done
-  [ ${#missing[@]} -gt 0 ] || exit 0
+  [ ${#missing[@]} -gt 0 ] || [ $browser_there = no ] || exit 0
 fi
 
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
@@ -27,7 +34,6 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
   exit 0
 fi
 
-echo "install_services: apt-get install ${missing[*]}"
 # The packages must not start their services: the tests start their own, in network namespaces.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
@@ -44,5 +50,15 @@ quietly() {
   exit 1
 }
 quietly apt-get -o DPkg::Lock::Timeout=600 update
+if [ $browser_there = no ]; then
+  # Ubuntu has Chromium as a snap only, which a container cannot run.
+  for package in chromium-headless-shell chromium none; do
+    candidate=$(apt-cache policy "$package" | sed -n 's/^  Candidate: //p')
+    [[ $candidate == [0-9]* && $candidate != *snap* ]] && missing+=("$package") && break
+  done
+  [ "$package" != none ] || echo "install_services: no package of Chromium here: name a browser in HPCJOB_BROWSER"
+fi
+[ ${#missing[@]} -gt 0 ] || exit 0
+echo "install_services: apt-get install ${missing[*]}"
 quietly apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends "${missing[@]}"
 rm -f "$log"
