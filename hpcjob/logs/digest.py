@@ -27,7 +27,8 @@ from hpcjob.logs.table import TABLE
 from hpcjob.logs.views import LossView, show_row
 
 _ATTENTION = ("cause", "symptom", "warning")
-_PLAIN_LINES = 10
+PLAIN_LINES = 10
+"""Of a log without iterations, shown as they are."""
 _STARTED = re.compile(r"hpcjob: \d{4}-\d\d-\d\dT\S+ job (?P<id>\S+) on \S+")
 
 
@@ -42,6 +43,7 @@ class Digest:
 
     Attributes:
         iterations: how many were seen; rows: of the table.
+        tellers: files that tell of iterations.
     """
 
     default_count = 20
@@ -69,34 +71,39 @@ class Digest:
         self._wanted = wanted or LineFilter()
         self._shown = Shown(seldom=True)
         self._kept: deque[Event] | None = None
-        self._plain: deque[str] | None = None if output.json else deque(maxlen=_PLAIN_LINES)
+        self._shapes: Shapes | None = None
+        self.tellers: set[str] = set()
+        self._plain = not output.json
         self._live = False
         self._nccl_shown: tuple[str, bool] | None = None
         self._quiet = False
 
     def rows_of(self, line: Line) -> Iterable[Event]:
         """Return the rows of the table that a line makes."""
-        return () if self._wanted.active and not self._wanted.wants(line) else self._table.pick(line)
+        return () if self._excluded(line) else self._table.pick(line)
 
     def wanted_for_rows(self) -> Wanted:
         """Return which lines make rows."""
         return Wanted(self._table.shapes(), self._table.pending_in)
 
-    def wanted(self) -> Wanted:
-        """Return which lines of the files to read."""
+    def wanted(self, *, rows: bool) -> Wanted:
+        """Return which lines of the files to read; without ``rows`` of those of the table, until all has been caught
+        up with, some are enough."""
         needles: list[tuple[Interest, Iterable[bytes]]] = [
-            (Interest.ALL, (*parse.TABLE_NEEDLES, *parse.NEEDLES, *NEEDLES, b"seq_length .")),
+            (Interest.ALL, (*parse.NEEDLES, *NEEDLES, b"seq_length .", b"heckpoint")),
             *self._failures.interests(),
             *self._nccl.interests(),
+            (Interest.ALL if rows else Interest.LAST, parse.TABLE_NEEDLES),
         ]
-        return Wanted(Shapes(needles), self._pending)
+        self._shapes = Shapes(needles)
+        return Wanted(self._shapes, self._pending)
 
     def _pending(self, source: str) -> bool:
-        return (self._plain is not None and self._main(source)) or self._failures.pending_in(source)
+        return (self._live and self._plain and self._main(source)) or self._failures.pending_in(source)
 
-    def collect(self, count: int | None) -> None:
-        """Keep the last ``count`` rows until `caught_up` (None: show each as it comes)."""
-        self._kept = None if count is None else deque(maxlen=count)
+    def collect(self, *, most: int | None = None) -> None:
+        """Keep rows until `caught_up`, at most the last ones."""
+        self._kept = deque(maxlen=most)
 
     def learn(self, line: Line) -> None:
         """Take in a line from before what is to be shown: it may tell of NCCL, or how often the run saves."""
@@ -110,7 +117,7 @@ class Digest:
 
     def read(self, line: Line, *, rows: bool = True) -> None:
         """Take a line in; without ``rows`` its iterations are not for the table."""
-        if self._wanted.active and not self._wanted.wants(line):
+        if self._excluded(line):
             return
         self._progress.line(line)
         told = self._starts(line)
@@ -125,8 +132,8 @@ class Digest:
             return
         errors = self._failures.read(line)
         self._events(errors)
-        if self._plain is not None and not told and not errors and self._main(line.source):
-            self._show_plain(line)
+        if self._live and self._plain and not told and not errors and self._main(line.source):
+            self._output.text(line.shown)
 
     def _starts(self, line: Line) -> bool:
         match = _STARTED.match(line.text)
@@ -142,8 +149,9 @@ class Digest:
         if isinstance(event, Iteration):
             event = self._table.filled(event)
             self.iterations += 1
+            self.tellers.add(event.source)
             if self._live:
-                self._plain = None
+                self._plain = False
         self._progress.event(event)
         if not row or not (self._output.json or isinstance(event, TABLE)):
             return
@@ -158,22 +166,27 @@ class Digest:
             for event in events:
                 self._output.event(event)
 
-    def _show_plain(self, line: Line) -> None:
-        if self._live:
-            self._output.text(line.shown)
-        elif self._plain is not None:
-            self._plain.append(line.shown)
+    @property
+    def wants_plain(self) -> bool:
+        """Whether the last lines of the main files are to be shown as they are: there is no iteration."""
+        return self._plain and not self.iterations
 
-    def caught_up(self) -> None:
+    def is_plain(self, line: Line) -> bool:
+        """Whether a line is one of these, and not of a flood."""
+        return self._main(line.source) and "NCCL INFO" not in line.text and not self._excluded(line)
+
+    def _excluded(self, line: Line) -> bool:
+        return self._wanted.active and not self._wanted.wants(line)
+
+    def caught_up(self, plain: Iterable[Line] = ()) -> None:
         """All that was there has been read: show it, and from now on what comes."""
         self._live = True
+        if self._shapes is not None:
+            self._shapes.want_all()
         self._fold(final=False)
-        if self._plain is not None:
-            if not self.iterations:
-                for text in self._plain:
-                    self._output.text(text)
-            else:
-                self._plain = None
+        for line in plain:
+            self._output.text(line.shown)
+        self._plain = self.wants_plain
         kept, self._kept = self._kept, None
         for event in kept or ():
             self._table.accept(event)

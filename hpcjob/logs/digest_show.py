@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 
-from hpcjob.logs.digest import Digest
-from hpcjob.logs.follow import POLL_S, FileTail, Follower, last_of, pause, pauses
-from hpcjob.logs.lines import Line
+from hpcjob.logs.digest import PLAIN_LINES, Digest
+from hpcjob.logs.follow import POLL_S, FileTail, Follower, last_of, pause, pauses, read_stream
+from hpcjob.logs.lines import Line, LineParser, Splitter
 from hpcjob.logs.output import Output
 from hpcjob.logs.since import offset_since
 
-HEAD_BYTES = 4 * 1024 * 1024
+HEAD_BYTES = 2 * 1024 * 1024
 """Of a file's beginning, where NCCL starts and arguments are listed."""
-TAIL_BYTES = 32 * 1024 * 1024
+TAIL_BYTES = 16 * 1024 * 1024
 """Of a file's end; shared by the files where they are many."""
 _TICK_S = 0.5
 _LEAST_BYTES = 256 * 1024
@@ -43,15 +44,16 @@ def show_digest(
         tails = follower.tails()
         final = ended is None or ended()
         tails = list(dict.fromkeys([*tails, *follower.tails()]))
-        digest.collect(count)
-        partly = [
-            str(tail.source.path)
-            for tail in tails
-            if not _catch_up(tail, digest, whole=count is None, share=len(tails), since_s=since_s)
-        ]
+        whole = count is None
+        if not whole:
+            digest.collect()
+        read = [_catch_up(tail, digest, whole=whole, share=len(tails), since_s=since_s) for tail in tails]
+        partly = [str(tail.source.path) for tail, everything in zip(tails, read, strict=True) if not everything]
+        if count is not None:
+            _rows(tails, digest, count, final=final)
         if final:
             _finish(follower, digest)
-        digest.caught_up()
+        digest.caught_up(_plain(tails, digest, final=final) if digest.wants_plain else ())
         try:
             if not final and ended is not None:
                 _follow(follower, digest, output, ended)
@@ -61,9 +63,12 @@ def show_digest(
     return partly
 
 
-def show_digest_of(lines: Iterable[Line], digest: Digest, output: Output, *, count: int | None, follow: bool) -> None:
-    """Show a stream: its end, or with ``follow`` each line as it comes."""
-    digest.collect(count)
+def show_digest_of(pipe: tuple[int, str], digest: Digest, output: Output, *, count: int | None, follow: bool) -> None:
+    """Show a pipe (its descriptor and name): its end, or with ``follow`` each line as it comes."""
+    last: deque[bytes] = deque(maxlen=2)
+    lines = read_stream(*pipe, wanted=digest.wanted(rows=True), last=last)
+    if count is not None:
+        digest.collect(most=count)
     if follow:
         digest.caught_up()
     ticked = time.monotonic()
@@ -75,41 +80,71 @@ def show_digest_of(lines: Iterable[Line], digest: Digest, output: Output, *, cou
                 output.flush()
                 ticked = time.monotonic()
         if not follow:
-            digest.caught_up()
+            digest.caught_up(_last_lines(last, pipe[1], digest) if digest.wants_plain else ())
         digest.tick(final=True)
     finally:
         output.settle()
 
 
 def _catch_up(tail: FileTail, digest: Digest, *, whole: bool, share: int, since_s: float | None) -> bool:
-    """Read a file as far as it goes; return whether all of it was read."""
+    """Read a file as far as it goes, without its rows unless all are wanted; return whether all of it was read."""
     size = tail.size()
     head = min(HEAD_BYTES, max(HEAD_BYTES * 4 // share, _LEAST_BYTES))
     end = min(TAIL_BYTES, max(TAIL_BYTES * 4 // share, _LEAST_BYTES))
+    everything = whole or since_s is not None or size <= head + end
     if since_s is not None:
         start = offset_since(tail.source.path, since_s)
         for line in tail.poll(min(head, start)):
             digest.learn(line)
         tail.seek(start)
-    elif not whole and size > head + end:
+    elif not everything:
         for line in tail.poll(head):
             digest.read(line, rows=False)
         tail.seek(size - end)
-    before = digest.rows
     for line in tail.poll():
-        digest.read(line)
-    everything = whole or since_s is not None or size <= head + end
-    if not everything and digest.rows == before and tail.source.rank is None:
-        _look_back(tail, digest)
+        digest.read(line, rows=whole)
+    for line in tail.put_off():
+        digest.read(line, rows=whole)
     return everything
 
 
-def _look_back(tail: FileTail, digest: Digest) -> None:
-    """Look for iterations further from the end, where what ended the job has flooded the log."""
-    other = FileTail(tail.source, wanted=digest.wanted_for_rows())
-    with contextlib.closing(other):
-        for event in last_of(other, digest.default_count, digest.rows_of, final=False, most_bytes=_LOOK_BACK_BYTES):
-            digest.row(event)
+def _rows(tails: list[FileTail], digest: Digest, count: int, *, final: bool) -> None:
+    """Look for the last rows of each file that tells of iterations; of none, further from the end of the main ones:
+    what ended the job may have flooded the log."""
+    wanted = digest.wanted_for_rows()
+    for tail in tails:
+        source = tail.source
+        if digest.tellers and str(source.path) not in digest.tellers:
+            continue
+        if not digest.tellers and source.rank is not None:
+            continue
+        other = type(tail)(source, wanted=wanted)
+        with contextlib.closing(other):
+            for event in last_of(other, count, digest.rows_of, final=final, most_bytes=_LOOK_BACK_BYTES):
+                digest.row(event)
+
+
+def _last_lines(chunks: Iterable[bytes], name: str, digest: Digest) -> list[Line]:
+    splitter, parser = Splitter(), LineParser(name)
+    found = [line for chunk in chunks for line in splitter.feed(chunk)] + splitter.finish()
+    lines = (parser.parse(offset, data) for offset, data in found[-100 * PLAIN_LINES :])
+    return [line for line in lines if digest.is_plain(line)][-PLAIN_LINES:]
+
+
+def _plain(tails: list[FileTail], digest: Digest, *, final: bool) -> list[Line]:
+    """Return the last lines of a log that tells nothing better."""
+    found: list[Line] = []
+    for tail in tails:
+        other = type(tail)(tail.source)
+        with contextlib.closing(other):
+            found += last_of(
+                other,
+                PLAIN_LINES,
+                lambda line: (line,) if digest.is_plain(line) else (),
+                final=final,
+                most_bytes=_LEAST_BYTES,
+            )
+    return found
 
 
 def _finish(follower: Follower, digest: Digest) -> None:

@@ -77,6 +77,10 @@ class Cutter:
         """Give the line that no newline ended, if there is one."""
         return self._numbered(self._cutter.finish())
 
+    def put_off(self) -> Iterator[tuple[int, int, bytes]]:
+        """Give the lines that were put off, see `Scanner.put_off`."""
+        return iter(()) if isinstance(self._cutter, Splitter) else self._numbered(self._cutter.put_off())
+
     @property
     def unfinished(self) -> bytes:
         """What there is of a line whose end has not come."""
@@ -141,6 +145,11 @@ class FileTail:
     def finish(self) -> Iterator[Line]:
         """Give the last line, which no newline ended, if there is one."""
         for number, offset, data in self._cutter.finish():
+            yield self._parser.parse(offset, data, number)
+
+    def put_off(self) -> Iterator[Line]:
+        """Give the lines that were put off, see `hpcjob.logs.scan.Scanner.put_off`."""
+        for number, offset, data in self._cutter.put_off():
             yield self._parser.parse(offset, data, number)
 
     def unfinished(self) -> Line | None:
@@ -382,11 +391,24 @@ def follow(
             time.sleep(pause(next(waits), 0 if came else time.process_time() - began_s))
 
 
-def read_stream(fd: int, name: str, *, hosts: Iterable[str] = (), wanted: Wanted | None = None) -> Iterator[Line]:
-    """Give the lines of a pipe or terminal as they come, until its end."""
+def read_stream(
+    fd: int,
+    name: str,
+    *,
+    hosts: Iterable[str] = (),
+    wanted: Wanted | None = None,
+    last: deque[bytes] | None = None,
+) -> Iterator[Line]:
+    """Give the lines of a pipe or terminal as they come, until its end.
+
+    Args:
+        last: is given the bytes as they come, of which it keeps what it has room for.
+    """
     cutter = (wanted or Wanted()).cutter(name)
     parser = LineParser(name, hosts=set(hosts))
     while chunk := os.read(fd, CHUNK_BYTES):
+        if last is not None:
+            last.append(chunk)
         for number, offset, data in cutter.feed(chunk):
             yield parser.parse(offset, data, number)
     for number, offset, data in cutter.finish():

@@ -101,6 +101,12 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
                 Condition(text)
         except ValueError as error:
             raise ValueError(f"rule {self.id}: {error}") from error
+
+    def check_pattern(self) -> None:
+        """Raise ValueError if the pattern is none, or ``say`` uses what it does not name.
+
+        For files of users: the patterns of shipped ones are tested, and compiled when a line has their literal.
+        """
         try:
             groups = set(self.regex.groupindex) if self.regex else set()
             self.say.format_map(dict.fromkeys(groups, ""))
@@ -230,10 +236,13 @@ def read(path: Path) -> list[Rule]:
     """
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return msgspec.convert(yaml.load(path.read_bytes(), Loader=loader), list[Rule])  # noqa: S506 - a safe loader
+        rules = msgspec.convert(yaml.load(path.read_bytes(), Loader=loader), list[Rule])  # noqa: S506 - a safe loader
+        for rule in rules if path.parent != RULES else ():
+            rule.check_pattern()
+        return rules
     except yaml.MarkedYAMLError as error:
         place = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
         raise InputError(f"{path}{place}: {error.problem}", hint="Mend the YAML there.") from error
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # msgspec's errors are ValueErrors
         message = " ".join(str(error).split())
         raise InputError(f"{path}: {message}", hint="hpcjob/logs/rulebook.py describes a rule's keys.") from error

@@ -74,6 +74,13 @@ class Shapes:
             texts.setdefault(_MEANINGS.get(interest, engine.WANTED), []).append(text)
         self.glance = engine.glance(texts, _RANK_PATTERNS)
 
+    def want_all(self) -> None:
+        """From now on take each line of which the last of a block was enough."""
+        self._needles = [
+            (Interest.ALL if interest is Interest.LAST else interest, needle) for interest, needle in self._needles
+        ]
+        self._known.clear()
+
     def interest(self, key: bytes) -> Interest:
         """Return the interest in lines of the shape ``key``."""
         known = self._known.get(key)
@@ -135,6 +142,10 @@ class Scanner:
         """Give what is left at the end, and begin anew after it."""
         for offset, block in self._cutter.finish():
             yield from self._read(offset, block)
+        yield from self.put_off()
+
+    def put_off(self) -> Iterator[tuple[int, int, bytes]]:
+        """Give the progress that was put off since it matters only with what comes after it."""
         for number, offset, data in self._reader.finish():
             yield number if self._numbered else 0, offset, data
 

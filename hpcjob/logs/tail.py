@@ -107,7 +107,8 @@ def _show_digest(target: Target, request: Request, output: Output, sources: list
     main = {str(source.path) for source in target.provider("lines", None)()}
     digest = _digest(target, request, output, metrics, progress, main)
     provider = target.provider("digest", request.wanted.ranks, request.wanted.hosts)
-    follower = Follower(provider, wanted=digest.wanted(), hosts=target.hosts())
+    count = request.limit(None if output.json else digest.default_count)
+    follower = Follower(provider, wanted=digest.wanted(rows=count is None), hosts=target.hosts())
     if target.run is not None:
         from hpcjob.logs.events import Job
 
@@ -117,7 +118,6 @@ def _show_digest(target: Target, request: Request, output: Output, sources: list
             main.update(str(source.path) for source in target.provider("lines", None)())
 
         target.run.on_change = changed
-    count = request.limit(None if output.json else digest.default_count)
     ended = target.ended if request.follow else None
     partly = show_digest(follower, digest, output, count=count, ended=ended, since_s=request.wanted.since_s)
     if partly and not request.follow:
@@ -182,9 +182,8 @@ def _show_pipe(pipe: tuple[int, str], request: Request, output: Output) -> None:
         from hpcjob.logs.digest_show import show_digest_of
 
         digest = _digest(Target(), request, output, Metrics(None), _progress(Target()), ())
-        lines = read_stream(*pipe, wanted=digest.wanted())
         count = request.limit(None if output.json or request.follow else digest.default_count)
-        show_digest_of(lines, digest, output, count=count, follow=request.follow)
+        show_digest_of(pipe, digest, output, count=count, follow=request.follow)
         return
     view = _view(Target(), request, output, several=False)
     lines = read_stream(*pipe, wanted=wanted_by(view))
