@@ -8,14 +8,14 @@
 #$ -t 1-3
 #$ -tc 2
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 07b8e83acdea
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 1572f5216fbd
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
 
 # --- Job folder ------------------------------------------------------------------------------------------------------
 job_id=${JOB_ID:?is set by Grid Engine: submit this script with qsub}
-array_id=$job_id array_task=${SGE_TASK_ID:?is set for the elements of an array}
+array_id=$job_id array_task=${SGE_TASK_ID:?is set in the elements of an array}
 cd "$SGE_O_WORKDIR"
 submit_dir=$PWD
 jobdir=$submit_dir/outputs/gpt-2.7B/array-$array_id
@@ -153,7 +153,6 @@ check_gpus() { :; }
 echo 'hpcjob: no GPUs are asked: CUDA and NCCL are not checked'
 
 set_limits() { :; }
-set_limits || fail "$problem"
 
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export NCCL_IB_TIMEOUT=22

@@ -6,7 +6,7 @@
 #$ -l h_rt=01:00:00
 #$ -j y
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 de0c99ea848f
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 03ca2a17d73d
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -166,7 +166,6 @@ END_OF_CHECK
 "$python" "$jobdir/check_versions.py" 11.8 2.16.2 module
 
 set_limits() { :; }
-set_limits || fail "$problem"
 
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export NCCL_IB_TIMEOUT=22

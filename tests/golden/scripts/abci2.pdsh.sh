@@ -7,7 +7,7 @@
 #$ -j y
 #$ -l USE_SSH=1
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 dd1117dbfb4b
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 a3ac443a2cbe
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -164,7 +164,6 @@ END_OF_CHECK
 "$python" "$jobdir/check_versions.py" 11.8 2.16.2 module
 
 set_limits() { :; }
-set_limits || fail "$problem"
 
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export NCCL_IB_TIMEOUT=22

@@ -10,14 +10,14 @@
 #PBS -J 0-2%2
 #PBS -r y
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 f11ec5885dab
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 1cf3dba652f5
 # submit: qsub FILE
 
 set -euo pipefail
 
 # --- Job folder ------------------------------------------------------------------------------------------------------
 job_id=${PBS_JOBID:?is set by PBS: submit this script with qsub}
-array_task=${PBS_ARRAY_INDEX:?is set for the elements of an array} array_id=${PBS_JOBID/"[$PBS_ARRAY_INDEX]"/}
+array_task=${PBS_ARRAY_INDEX:?is set in the elements of an array} array_id=${PBS_JOBID/"[$PBS_ARRAY_INDEX]"/}
 cd "$PBS_O_WORKDIR" # PBS starts a job in the home folder
 submit_dir=$PWD
 jobdir=$submit_dir/outputs/gpt-2.7B/array-$array_id
@@ -150,7 +150,6 @@ check_gpus() { :; }
 echo 'hpcjob: no GPUs are asked: CUDA and NCCL are not checked'
 
 set_limits() { :; }
-set_limits || fail "$problem"
 
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export NCCL_IB_HCA=mlx5_ibn1,mlx5_ibn2,mlx5_ibn3,mlx5_ibn4,mlx5_ibn5,mlx5_ibn6,mlx5_ibn7,mlx5_ibn8

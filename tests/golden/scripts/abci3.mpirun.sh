@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 4d454ca16057
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 72c97f4613a0
 # submit: qsub FILE
 
 set -euo pipefail
@@ -260,7 +260,6 @@ END_OF_CHECK
 "$python" "$jobdir/check_versions.py" 12.6 2.25.1 module
 
 set_limits() { :; }
-set_limits || fail "$problem"
 
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export NCCL_IB_HCA=mlx5_ibn1,mlx5_ibn2,mlx5_ibn3,mlx5_ibn4,mlx5_ibn5,mlx5_ibn6,mlx5_ibn7,mlx5_ibn8

@@ -9,14 +9,14 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 f5368e763b52
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 9b0e68bedb92
 # submit: sbatch FILE
 
 set -euo pipefail
 
 # --- Job folder ------------------------------------------------------------------------------------------------------
 job_id=${SLURM_JOB_ID:?is set by Slurm: submit this script with sbatch}
-array_id=${SLURM_ARRAY_JOB_ID:?is set for the elements of an array} array_task=$SLURM_ARRAY_TASK_ID
+array_id=${SLURM_ARRAY_JOB_ID:?is set in the elements of an array} array_task=$SLURM_ARRAY_TASK_ID
 cd "$SLURM_SUBMIT_DIR"
 # What the shell that submitted left of a job of its own would misguide the steps of this one.
 unset SLURM_EXPORT_ENV SLURM_CPU_BIND SLURM_CPU_BIND_LIST SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_VERBOSE
@@ -125,7 +125,6 @@ check_gpus() { :; }
 echo 'hpcjob: no GPUs are asked: CUDA and NCCL are not checked'
 
 set_limits() { :; }
-set_limits || fail "$problem"
 
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export TASK=$'it\'s '"$array_value"

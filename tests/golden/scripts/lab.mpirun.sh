@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 2477cf7f0ed3
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 c7a27259fca3
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -140,7 +140,6 @@ END_OF_CHECK
 "$python" "$jobdir/check_versions.py" - - torch
 
 set_limits() { :; }
-set_limits || fail "$problem"
 
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export NCCL_DEBUG=INFO

@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 ff4ee080b490
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 7651765613ee
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -137,7 +137,6 @@ END_OF_CHECK
 "$python" "$jobdir/check_versions.py" - - torch
 
 set_limits() { :; }
-set_limits || fail "$problem"
 
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export NCCL_DEBUG=INFO

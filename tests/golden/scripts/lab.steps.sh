@@ -13,7 +13,7 @@
 #SBATCH --no-requeue
 #SBATCH --comment=x
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 835727b2d550
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 b97d56c742c4
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -168,7 +168,6 @@ END_OF_CHECK
 "$python" "$jobdir/check_versions.py" - - torch
 
 set_limits() { :; }
-set_limits || fail "$problem"
 
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export GREETING=$'it\'s $HOME\n`date`'

@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # Miyabi-G, JCAHPC: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 4d454ca16057
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 72c97f4613a0
 # submit: qsub FILE
 
 set -euo pipefail
@@ -161,7 +161,6 @@ END_OF_CHECK
 "$python" "$jobdir/check_versions.py" - - torch
 
 set_limits() { :; }
-set_limits || fail "$problem"
 
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export NCCL_SOCKET_IFNAME=ibP2s2

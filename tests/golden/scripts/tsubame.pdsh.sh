@@ -6,7 +6,7 @@
 #$ -l h_rt=01:00:00
 #$ -j y
 # TSUBAME 4.0, Institute of Science Tokyo: made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 dd1117dbfb4b
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 a3ac443a2cbe
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -161,7 +161,6 @@ END_OF_CHECK
 "$python" "$jobdir/check_versions.py" 12.8 - torch
 
 set_limits() { :; }
-set_limits || fail "$problem"
 
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export CUDA_DEVICE_MAX_CONNECTIONS=1

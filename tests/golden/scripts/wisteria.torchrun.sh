@@ -9,7 +9,7 @@
 #PJM -o %n.%j.out
 #PJM --norestart
 # Wisteria/BDEC-01 Aquarius, the University of Tokyo: made by hpcjob 0.1.0
-# template pjm.sh.j2 over base.sh.j2 and parts, sha256 a1102b7fdcfa
+# template pjm.sh.j2 over base.sh.j2 and parts, sha256 2f63d4484cbd
 # submit: pjsub FILE
 
 set -euo pipefail
@@ -163,7 +163,6 @@ END_OF_CHECK
 "$python" "$jobdir/check_versions.py" 11.8 - torch
 
 set_limits() { :; }
-set_limits || fail "$problem"
 
 # --- Environment of the ranks ----------------------------------------------------------------------------------------
 export CUDA_DEVICE_MAX_CONNECTIONS=1
