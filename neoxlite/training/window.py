@@ -48,9 +48,11 @@ class Window:
         """Gather the window's numbers from the device and all ranks, and begin the next window; all ranks call this."""
         engine, count = self._engine, len(self.steps)
         measured = self.measure(iteration)
+        phases_s = engine.phases.take()
         own_s = (engine.clock.take_s() * engine.accumulation + self._data_wait_s) / count
-        everyone_s = gather(own_s, engine.topology, engine.device)
-        interval = dataclasses.replace(measured, own_s=everyone_s, phases_s=engine.phases.take())
+        with engine.phases.suspended():
+            everyone_s = gather(own_s, engine.topology, engine.device)
+        interval = dataclasses.replace(measured, own_s=everyone_s, phases_s=phases_s)
         self._restart()
         return interval
 

@@ -1,0 +1,167 @@
+"""Saves beside training: the same bytes as a blocking save, one at a time, and errors that reach every rank."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from neoxlite.checkpoint import background, save
+from neoxlite.checkpoint.folder import Manifest, find, saved_iterations
+from neoxlite.checkpoint.share import TensorFile
+from neoxlite.errors import CheckpointError
+from neoxlite.parallel.topology import Topology
+
+ASYNC = {"checkpoint": {"async_save": True}}
+
+
+@pytest.mark.parametrize(("size", "layout"), [(2, {}), (2, {"zero_optimization": {"stage": 3}}), (1, {})])
+def test_the_checkpoints_are_those_of_a_blocking_save(
+    size: int, layout: dict[str, Any], train: Any, tmp_path: Path
+) -> None:
+    """Losses are bit-identical, and so is every tensor; the last checkpoint is on the disk when the run ends."""
+    roots = {name: tmp_path / name for name in ("at_once", "beside")}
+    plain = train(size, **layout, save=str(roots["at_once"]), checkpoint_factor=4)
+    beside = train(size, **layout, **ASYNC, save=str(roots["beside"]), checkpoint_factor=4)
+    assert beside.losses == plain.losses
+    assert [end.checkpoint for end in beside.outcomes] == [str(roots["beside"] / "global_step10")] * size
+    for iteration in (4, 8, 10):
+        one, other = (Manifest.read(root / f"global_step{iteration}") for root in roots.values())
+        tensors = [name for name in one.files if name.endswith(".safetensors")]
+        assert {name: one.files[name] for name in tensors} == {name: other.files[name] for name in tensors}
+    assert (roots["beside"] / "latest").read_text() == "global_step10"
+    assert not list(roots["beside"].glob(".*"))
+    entries = [json.loads(line) for line in (beside.folder / "metrics.jsonl").read_text().splitlines()]
+    assert [(e["iteration"], e["background"]) for e in entries if e.get("event") == "checkpoint"] == [
+        (4, True),
+        (8, True),
+        (10, True),
+    ]
+
+
+def test_an_error_of_the_writer_ends_the_run_on_every_rank(
+    train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 1 cannot write in the background: both ranks stop with that message, and the older checkpoint is whole."""
+    root = tmp_path / "ck"
+    real = save.write_tensors
+
+    def full(path: Path, tensors: Any) -> None:
+        if os.environ["RANK"] == "1" and "global_step6" in str(path):
+            raise OSError(28, "No space left on device")
+        real(path, tensors)
+
+    monkeypatch.setattr(save, "write_tensors", full)
+    with pytest.raises(AssertionError, match=r"rank 1: .*No space left on device"):
+        train(2, **ASYNC, save=str(root), checkpoint_factor=3, train_iters=200, lr_decay_iters=200)
+    outcome = json.loads((tmp_path / "job0" / "outcome.json").read_text())
+    assert outcome["outcome"] == "failed"
+    assert "No space left" in outcome["message"]
+    assert outcome["checkpoint"] == str(root / "global_step3")
+    assert saved_iterations(root) == [3]
+    assert not list(root.glob(".*"))
+
+
+def test_a_kill_in_the_background_leaves_the_checkpoint_before(
+    world: Any, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGKILL while the thread writes: the one before is the latest, and the next run goes on from it."""
+    root = tmp_path / "ck"
+    real = save.write_tensors
+
+    def killed(path: Path, tensors: Any) -> None:
+        if "global_step6" in str(path) and "layer_04" in path.name:
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(path, tensors)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(save, "write_tensors", killed)
+        with pytest.raises(AssertionError, match="died with code -9"):
+            train(1, **ASYNC, save=str(root), checkpoint_factor=3)
+    folder = find(root)
+    assert folder == root / "global_step3"
+    assert Manifest.read(folder).damage(folder) == []
+    assert list(root.glob(".global_step6*"))
+    again = train(1, **ASYNC, save=str(root), load=str(root), checkpoint_factor=3)
+    assert [entry["iteration"] for entry in again.metrics] == list(range(4, 11))
+    assert saved_iterations(root) == [3, 6, 9, 10]
+    assert not list(root.glob(".*"))
+
+
+class _Saver(background.BackgroundSaver):
+    """A saver of one tensor, which the test changes."""
+
+    def __init__(self, tensor: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(SimpleNamespace(topology=Topology(), device=torch.device("cpu")))
+        files = [TensorFile("layer_00.safetensors", {"weight": tensor})]
+        monkeypatch.setattr(background, "share_of", lambda engine, *, with_optimizer: iter(files))
+
+
+def _contents(iteration: int) -> save.Contents:
+    return save.Contents({"iteration": iteration})
+
+
+def test_training_goes_on_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written is the state at the save, whatever training does to it before the disk is reached."""
+    weights, go_on = torch.zeros(1000), threading.Event()
+    saver = _Saver(weights, monkeypatch)
+    real = save.write_tensors
+    monkeypatch.setattr(save, "write_tensors", lambda *args: go_on.wait(60) and real(*args))
+    saver.start(tmp_path, _contents(1))
+    weights.fill_(5.0)
+    assert saver.is_writing
+    assert saver.finished() == []
+    assert saved_iterations(tmp_path) == []
+    go_on.set()
+    saver.wait()
+    assert [done.iteration for done in saver.finished()] == [1]
+    assert load_file(tmp_path / "global_step1" / "layer_00.safetensors")["weight"].sum() == 0
+    assert saver.bytes == 4000  # the cost in memory: one copy, which the next save uses again
+    saver.start(tmp_path, _contents(2))
+    saver.wait()
+    assert saver.bytes == 4000
+    assert load_file(tmp_path / "global_step2" / "layer_00.safetensors")["weight"].sum() == 5000
+
+
+def test_a_second_save_waits_for_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never two at a time, and in their order."""
+    saver = _Saver(torch.zeros(10), monkeypatch)
+    writing, most = [0], [0]
+    real = background.write
+
+    def counted(*args: Any, **keywords: Any) -> Path:
+        writing[0] += 1
+        most[0] = max(most[0], writing[0])
+        folder = real(*args, **keywords)
+        writing[0] -= 1
+        return folder
+
+    monkeypatch.setattr(background, "write", counted)
+    for iteration in range(1, 6):
+        saver.start(tmp_path, _contents(iteration), keep_last=2)
+    saver.close()
+    assert most == [1]
+    assert [done.iteration for done in saver.finished()] == [1, 2, 3, 4, 5]
+    assert saved_iterations(tmp_path) == [4, 5]
+
+
+def test_an_error_is_raised_by_the_next_call_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`failed` tells of it at once; the save after the next one works again."""
+    saver = _Saver(torch.zeros(10), monkeypatch)
+    (tmp_path / "file").write_text("x")
+    saver.start(tmp_path / "file", _contents(1))
+    saver.close()
+    assert saver.failed
+    with pytest.raises(CheckpointError, match="could not be written"):
+        saver.start(tmp_path / "ck", _contents(2))
+    saver.start(tmp_path / "ck", _contents(2))
+    saver.wait()
+    assert saved_iterations(tmp_path / "ck") == [2]
