@@ -224,3 +224,15 @@ def test_without_the_extra(
         assert main(other) == 0
     assert main(["export", "b.log", "--tensorboard", "-o", "board"]) == 0
     assert not Path("x.png").exists()
+
+
+def test_a_missing_browser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a browser its tests are skipped with the reason; in continuous integration they fail."""
+    from tests.hpcjob.report.browser import find_browser
+
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("HPCJOB_BROWSER", raising=False)
+    for value, kind in (("", pytest.skip.Exception), ("true", pytest.fail.Exception)):
+        monkeypatch.setenv("CI", value)
+        with pytest.raises(kind, match="no Chromium here"):
+            find_browser()
