@@ -39,6 +39,7 @@ def evaluate_checkpoint(
         # One sample wanted of each: the index then covers the data once.
         data = build_datasets(cfg, (1, 1, 1), is_builder=ranks.rank == 0, wait=barrier)
         restored = restore(folder, device, cfg=cfg, topology=topology)
+        data.check(restored.tokenizer, cfg.padded_vocab_size(restored.tokenizer.vocab_size))
         eod = restored.tokenizer.eod if cfg.eod_mask_loss else None
         results: dict[str, Any] = {}
         for split in splits:

@@ -65,7 +65,8 @@ def test_one_node(capsys: pytest.CaptureFixture[str]) -> None:
     """Eight ranks on this machine are started by one agent, without ssh."""
     script = printed(capsys, "--set", "num_gpus=8")
     assert launch_line(script) == '\'"train"\' bash "$jobdir/node.sh" "$jobdir/step1.sh" 0'
-    assert "launcher=torchrun nodes=1 procs_per_node=8 world_size=8" in script
+    assert "launcher=torchrun " in script
+    assert " nodes=1 procs_per_node=8 world_size=8\n" in script
     words = re.search(r"^argv=\(\n(.*?)^\)", script, re.MULTILINE | re.DOTALL)
     assert words
     assert words.group(1).split() == [
@@ -81,7 +82,8 @@ def test_two_nodes_by_pdsh(capsys: pytest.CaptureFixture[str], place: Path) -> N
         script = printed(capsys, *arguments)
         assert launch_line(script).startswith(expected)
         assert "names=(node1 node2)" in script
-        assert "launcher=pdsh nodes=2 procs_per_node=8 world_size=16" in script
+        assert "launcher=pdsh " in script
+        assert " nodes=2 procs_per_node=8 world_size=16\n" in script
         assert "export MASTER_ADDR=${hosts%%,*}" in script
 
 
@@ -239,3 +241,20 @@ def test_a_folder_that_cannot_be_made_is_named(capsys: pytest.CaptureFixture[str
     assert main(["launch", "-d", "configs", "run.yml"]) == 1
     assert "the folder of the run" in capsys.readouterr().err
     assert not os.environ.get("RANK")
+
+
+def test_without_hpcjob(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trainer knows hpcjob in this one place: launching says what is missing, and what to do without it."""
+    monkeypatch.setitem(sys.modules, "hpcjob.render", None)
+    assert main(["launch", "--print", "-d", "configs", "run.yml"]) == 1
+    error = capsys.readouterr().err
+    assert "launching needs hpcjob" in error
+    assert "torchrun --nproc-per-node N -m neoxlite train" in error
+
+
+def test_nothing_else_imports_hpcjob() -> None:
+    """Reading a request, and training, load nothing of it."""
+    modules = "neoxlite.launch.settings, neoxlite.launch.script, neoxlite.launch.run, neoxlite.cli.train"
+    code = f"import sys, {modules}; print([name for name in sys.modules if name.startswith('hpcjob')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"

@@ -7,9 +7,16 @@ import sys
 
 MODULES = (
     "neoxlite.checkpoint.folder",
+    "neoxlite.checkpoint.tokenizer_files",
     "neoxlite.cli.evaluate",
     "neoxlite.cli.generate",
+    "neoxlite.cli.launch",
     "neoxlite.cli.train",
+    "neoxlite.launch.deepy",
+    "neoxlite.launch.run",
+    "neoxlite.launch.script",
+    "neoxlite.launch.settings",
+    "neoxlite.model.prompts",
     "neoxlite.model.spec",
     "neoxlite.optim.schedule",
     "neoxlite.parallel.ranks",
