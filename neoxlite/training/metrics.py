@@ -13,6 +13,7 @@ import torch
 from neoxlite.training import log_lines
 from neoxlite.training.boards import Board
 from neoxlite.training.metrics_file import MetricsFile
+from neoxlite.training.phases import DATA_WAIT, PHASES
 from neoxlite.training.progress import ProgressLine
 
 ATTENTION = "attention counted in full, as by GPT-NeoX, not halved for the causal mask"
@@ -251,8 +252,8 @@ def _phases_ms(measured: Interval) -> dict[str, float]:
     """Return the time of each phase in milliseconds an iteration, the wait for data among them."""
     if not measured.phases_s:
         return {}
-    seconds = {**measured.phases_s, "batch generator": measured.data_wait_s}
-    return {name: value / len(measured.losses) * 1000 for name, value in seconds.items()}
+    seconds = {**measured.phases_s, DATA_WAIT: measured.data_wait_s}
+    return {name: seconds.get(name, 0.0) / len(measured.losses) * 1000 for name in PHASES}
 
 
 def _spread_ms(own_s: Sequence[float]) -> dict[str, float] | None:

@@ -20,6 +20,7 @@ import torch.distributed as dist
 FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION = "forward", "backward", "optimizer", "communication"
 DATA_WAIT = "batch generator"
 """GPT-NeoX's word for it."""
+PHASES = (FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION, DATA_WAIT)
 
 # Point-to-point calls are no part of the list: a rank that waits in a send would keep its peer from sending.
 _COLLECTIVES = (

@@ -5,8 +5,8 @@ a resumed run is of a batch that the old run did not see, so it is compared with
 by how much batches differ. The limit is the mean of the last `LATEST` and the largest of: six standard deviations of a
 batch (from the differences of successive losses, so that a loss that falls is no spread; were they normal, a false
 alarm is rarer than one in a million resumes), a tenth of the mean, and 0.1 nats (few or nearly equal losses say little
-of the spread). With fewer than `ENOUGH` losses it is half of the mean and at least half a nat. An untrained model is several
-nats above any of these. Only a rise is looked at.
+of the spread). With fewer than `ENOUGH` losses it is half of the mean and at least half a nat. An untrained model is
+several nats above any of these. Only a rise is looked at.
 """
 
 from __future__ import annotations

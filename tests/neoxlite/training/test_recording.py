@@ -67,7 +67,13 @@ def test_an_entry_of_metrics_has_the_agreed_keys(tmp_path: Path) -> None:
         "skipped": 0,
         "nan": 0,
         "own_ms": {"min": 200.0, "median": 300.0, "max": 400.0, "slowest_rank": 1},
-        "phases_ms": {"forward": 250.0, "backward": 500.0, "batch generator": 250.0},
+        "phases_ms": {
+            "forward": 250.0,
+            "backward": 500.0,
+            "optimizer": 0.0,
+            "communication": 0.0,
+            "batch generator": 250.0,
+        },
     }
     assert (second["event"], second["iteration"], second["loss"]) == ("validation", 20, 2.0)
     assert second["perplexity"] == pytest.approx(np.exp(2.0))
