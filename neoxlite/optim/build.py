@@ -13,8 +13,40 @@ from neoxlite.optim.groups import parameter_groups
 _ADAMW_PARAMS = ("lr", "betas", "eps")
 
 
-def build_optimizer(cfg: Any, model: nn.Module, device: torch.device) -> torch.optim.Optimizer:
-    """Return AdamW over the two weight-decay groups; fused into few kernels on CUDA.
+def uses_direct_zero(cfg: Any, device: torch.device) -> tuple[bool, str | None]:
+    """Return whether `neoxlite.optim.direct_zero` takes the steps, and a line that says why not where one expects it.
+
+    ``zero_optimization.implementation`` chooses: ``direct``, ``deepspeed``, or ``auto``: direct on CUDA, where it pays.
+
+    Raises:
+        ConfigError: direct is asked for and cannot be.
+    """
+    asked = cfg.zero_optimization.get("implementation") or "auto"
+    if asked == "deepspeed" or (asked == "auto" and (device.type != "cuda" or cfg.precision != "bfloat16")):
+        return False, None
+    reason = _why_not_direct(cfg)
+    if reason is None:
+        return True, None
+    if asked == "direct":
+        raise ConfigError(
+            f"zero_optimization.implementation: direct does not go with {reason}",
+            hint="leave implementation out, or set it to deepspeed",
+        )
+    return False, f"the steps are taken by DeepSpeed's own optimizer, which is slower: {reason}"
+
+
+def _why_not_direct(cfg: Any) -> str | None:
+    if cfg.precision != "bfloat16":
+        return f"precision: {cfg.precision}"
+    if cfg.zero_stage != 1:
+        return f"zero_optimization.stage: {cfg.zero_stage}"
+    if cfg.pipe_parallel_size > 1:
+        return f"pipe_parallel_size: {cfg.pipe_parallel_size}"
+    return None
+
+
+def build_optimizer(cfg: Any, model: nn.Module, *, fused: bool) -> torch.optim.Optimizer:
+    """Return AdamW over the two weight-decay groups; ``fused`` into few kernels.
 
     GPT-NeoX's types "adam" and "adamw" are both AdamW: its Adam decays weights apart from the gradient.
 
@@ -37,5 +69,5 @@ def build_optimizer(cfg: Any, model: nn.Module, device: torch.device) -> torch.o
         lr=float(cfg.lr),
         betas=(float(betas[0]), float(betas[1])),
         eps=float(params.get("eps", 1e-8)),
-        fused=device.type == "cuda",
+        fused=fused,
     )

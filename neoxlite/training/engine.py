@@ -6,6 +6,7 @@ The rules, each found by comparison with plain torch (DeepSpeed 0.19.8):
   raises the stage; this module refuses what would still get through.
 * The norm of an fp32 run without ZeRO is not reported by DeepSpeed; it is computed, and the clipping done, here.
 * bf16 accumulates gradients in fp32 unless data_types.grad_accum_dtype asks otherwise.
+* DeepSpeed's own ZeRO stage 1 is slow on GPUs: `neoxlite.optim.direct_zero` takes its place there.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from neoxlite.errors import ConfigError
-from neoxlite.optim.build import build_optimizer
+from neoxlite.optim.build import build_optimizer, uses_direct_zero
 from neoxlite.parallel.distributed import quiet_stdout
 from neoxlite.parallel.slicing import slicing_of
 from neoxlite.parallel.topology import Topology
@@ -84,11 +85,12 @@ class Engine:
         self._micro: int = cfg.train_micro_batch_size_per_gpu
         self._eod = eod if cfg.eod_mask_loss else None
         model = model.to(device)
-        with quiet_stdout():
+        direct, self.note = uses_direct_zero(cfg, device)
+        with quiet_stdout(), _direct_zero(cfg) if direct else contextlib.nullcontext():
             self.deepspeed, *_ = deepspeed.initialize(
                 model=model,
-                optimizer=build_optimizer(cfg, model, device),
-                config=deepspeed_config(cfg),
+                optimizer=build_optimizer(cfg, model, fused=device.type == "cuda" and not direct),
+                config=deepspeed_config(cfg, direct=direct),
                 mpu=self._mpu(),
                 dist_init_required=False,
             )
@@ -238,8 +240,14 @@ def check_supported(cfg: Any) -> None:
             raise ConfigError(f"zero_optimization.{key} is not supported yet", hint=f"leave {key} out")
 
 
-def deepspeed_config(cfg: Any) -> dict[str, Any]:
-    """Return the configuration that DeepSpeed receives."""
+def _direct_zero(cfg: Any) -> contextlib.AbstractContextManager[None]:
+    from neoxlite.optim.direct_zero import direct_zero  # imports DeepSpeed
+
+    return direct_zero(fp32_sums=_accumulation(cfg) == "fp32")
+
+
+def deepspeed_config(cfg: Any, *, direct: bool = False) -> dict[str, Any]:
+    """Return the configuration that DeepSpeed receives; with ``direct`` the sums of gradients are not its business."""
     block = cfg.zero_optimization
     config: dict[str, Any] = {
         "train_batch_size": cfg.train_batch_size,
@@ -256,9 +264,14 @@ def deepspeed_config(cfg: Any) -> dict[str, Any]:
         "timers": {"throughput": {"enabled": False}},
     }
     if cfg.precision == "bfloat16":
-        asked = str((cfg.data_types or {}).get("grad_accum_dtype") or "fp32")
-        if asked not in _ACCUMULATION:
-            raise ConfigError(f"data_types.grad_accum_dtype: {asked} is unknown", hint="use fp32 or bf16")
         config["bf16"] = {"enabled": True}
-        config["data_types"] = {"grad_accum_dtype": _ACCUMULATION[asked]}
+        config["data_types"] = {"grad_accum_dtype": "bf16" if direct else _accumulation(cfg)}
     return config
+
+
+def _accumulation(cfg: Any) -> str:
+    """Return the dtype in which a bf16 run adds up gradients."""
+    asked = str((cfg.data_types or {}).get("grad_accum_dtype") or "fp32")
+    if asked not in _ACCUMULATION:
+        raise ConfigError(f"data_types.grad_accum_dtype: {asked} is unknown", hint="use fp32 or bf16")
+    return _ACCUMULATION[asked]

@@ -59,14 +59,13 @@ def schedule(cfg: NeoxConfig) -> list[float]:
 
 def optimizer(cfg: NeoxConfig) -> list[dict[str, Any]]:
     """The settings of each group of parameters."""
-    import torch
 
     from neoxlite.model.gpt import GPTModel
     from neoxlite.model.spec import ModelSpec
     from neoxlite.optim.build import build_optimizer
 
     network = GPTModel(ModelSpec.from_config(cfg, cfg.padded_vocab_size(VOCABULARY)))
-    groups = build_optimizer(cfg, network, torch.device("cpu")).param_groups
+    groups = build_optimizer(cfg, network, fused=False).param_groups
     return [{name: value for name, value in group.items() if name != "params"} for group in groups]
 
 

@@ -48,4 +48,4 @@ def test_other_optimizers_are_refused_by_name(
 ) -> None:
     """What AdamW cannot honour is said, not dropped: by the configuration, or else when the optimizer is built."""
     with pytest.raises(ConfigError, match=message):
-        build_optimizer(config_of(optimizer=optimizer), torch.nn.Linear(2, 2), torch.device("cpu"))
+        build_optimizer(config_of(optimizer=optimizer), torch.nn.Linear(2, 2), fused=False)

@@ -1,0 +1,240 @@
+"""ZeRO stage 1 without its detours: DeepSpeed's own layout, partitions and state names, its own reduction and step.
+
+DeepSpeed's class launches thousands of small kernels a step, copies each gradient three times, takes its norm in fp64
+and waits for the device several times: 15 to 25 % of a step's time at 125M to 1.3B parameters on an H200. This one lets
+gradients lie where autograd left them, sums them in fp32 in one kernel where that is asked for, and takes norm,
+clipping and AdamW on the device (`neoxlite.optim.adamw`). Checkpoints of one load in the other. What it does not have
+(fp16, offload, pipeline stages, experts) is left to DeepSpeed's: see `neoxlite.optim.build`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from deepspeed.runtime.utils import is_model_parallel_parameter
+from deepspeed.runtime.zero.stage_1_and_2 import INITIAL_MICRO_STEP_ID, DeepSpeedZeroOptimizer
+from torch import Tensor
+
+from neoxlite.optim.adamw import Partition, Rates, clip_coefficient, update
+
+if TYPE_CHECKING:
+    from neoxlite.optim.triton_adamw import GradientTable
+
+
+@contextlib.contextmanager
+def direct_zero(*, fp32_sums: bool) -> Iterator[None]:
+    """Have ``deepspeed.initialize`` inside the block make the direct optimizer; its gradient dtype must be bf16 there.
+
+    Args:
+        fp32_sums: sum gradients over micro-batches and replicas in fp32, else in bf16.
+    """
+
+    def build(*arguments: Any, **keywords: Any) -> DirectZeroOptimizer:
+        return DirectZeroOptimizer(*arguments, fp32_sums=fp32_sums, **keywords)
+
+    with mock.patch("deepspeed.runtime.engine.DeepSpeedZeroOptimizer", build):
+        yield
+
+
+@dataclass
+class _Group:
+    """A parameter group on this rank. All flat buffers have the layout of DeepSpeed's flat weights."""
+
+    parameters: Sequence[Tensor]
+    starts: Sequence[int]
+    part: Partition
+    flat_weights: Tensor
+    counted: list[tuple[int, int]]
+    """Stretches (start, length) of the partition whose gradients count in the norm of the whole model."""
+    counts: list[bool]
+    """The same by parameter."""
+    table: GradientTable | None
+    total: Tensor | None
+    """Sum of the gradients; None where one micro-batch of one replica is all there is."""
+
+    @property
+    def views(self) -> list[Tensor]:
+        """Each parameter's stretch of `total`."""
+        assert self.total is not None
+        return [
+            self.total.narrow(0, start, parameter.numel())
+            for parameter, start in zip(self.parameters, self.starts, strict=True)
+        ]
+
+
+class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
+    """See the module. The arguments are DeepSpeed's, and ``fp32_sums`` of `direct_zero`."""
+
+    def __init__(self, *arguments: Any, fp32_sums: bool, **keywords: Any):
+        # Without these three the class installs no hooks and does not look at the gradients.
+        keywords.update(contiguous_gradients=False, overlap_comm=False, check_grad_overflow=False)
+        super().__init__(*arguments, **keywords)
+        self._replicas = dist.get_world_size(self.dp_process_group)
+        self._replica = dist.get_rank(self.dp_process_group)
+        self._sums_fp32 = fp32_sums and (self._replicas > 1 or self.gradient_accumulation_steps > 1)
+        self._summed = 0
+        self._groups = [self._group(number) for number in range(len(self.bit16_groups))]
+        self._norm: Tensor | None = None
+
+    def _group(self, number: int) -> _Group:
+        master = self.single_partition_of_fp32_groups[number]
+        parameters: list[Tensor] = self.round_robin_bit16_groups[number]
+        starts: list[int] = self.round_robin_bit16_offsets[number]
+        flat = self.bit16_groups_flat[number]
+        state = self.optimizer.state[master]
+        # The step is on the host, where it is needed.
+        state["step"] = torch.zeros((), dtype=torch.float32)
+        for kind in ("exp_avg", "exp_avg_sq"):
+            state[kind] = torch.zeros_like(master, requires_grad=False)
+        weights = self.parallel_partitioned_bit16_groups[number][self._replica]
+        counts = [self._counts(parameter) for parameter in parameters]
+        ranges = [(start, p.numel()) for p, start, counted in zip(parameters, starts, counts, strict=True) if counted]
+        needs_sum = self._sums_fp32 or self._replicas > 1 or not flat.is_cuda
+        return _Group(
+            parameters,
+            starts,
+            Partition(weights, master.detach(), state["exp_avg"], state["exp_avg_sq"]),
+            flat,
+            list(_cut(ranges, self._replica * master.numel(), master.numel())),
+            counts,
+            self._table(parameters, starts) if flat.is_cuda else None,
+            torch.zeros_like(flat, dtype=torch.float32 if self._sums_fp32 else flat.dtype) if needs_sum else None,
+        )
+
+    def _counts(self, parameter: Tensor) -> bool:
+        """Whether this rank counts a parameter in the norm: what other ranks hold too is counted by the first."""
+        if getattr(parameter, "ds_pipe_replicated", False):
+            return False
+        return bool(is_model_parallel_parameter(parameter)) or self.model_parallel_rank == 0
+
+    @staticmethod
+    def _table(parameters: Sequence[Tensor], starts: Sequence[int]) -> GradientTable:
+        from neoxlite.optim.triton_adamw import GradientTable
+
+        return GradientTable(parameters, starts)
+
+    @torch.no_grad()
+    def backward_epilogue(self, *_arguments: Any, **_keywords: Any) -> None:
+        """After each micro-batch: add its gradients to the fp32 sum."""
+        if self._sums_fp32 and self._groups[0].parameters[0].grad is not None:
+            self._sum()
+
+    @torch.no_grad()
+    def reduce_gradients(self, pipeline_parallel: bool = False) -> None:
+        """After the last micro-batch: sum over the replicas; each keeps the sum of its partition."""
+        if self._groups[0].total is None:
+            return
+        if self._groups[0].parameters[0].grad is not None:
+            self._sum()
+        if self._replicas > 1:
+            for group in self._groups:
+                assert group.total is not None
+                dist.reduce_scatter_tensor(self._own(group), group.total, group=self.dp_process_group)
+
+    def _sum(self) -> None:
+        """Add the gradients to the groups' sums, and free them."""
+        first = self._summed == 0
+        for group in self._groups:
+            assert group.total is not None
+            if group.table is not None and self._sums_fp32:
+                group.table.accumulate(group.total, first=first)
+            else:
+                _add(group, first=first)
+            for parameter in group.parameters:
+                parameter.grad = None
+        self._summed += 1
+
+    def _own(self, group: _Group) -> Tensor:
+        assert group.total is not None
+        numel = group.part.master.numel()
+        return group.total.narrow(0, self._replica * numel, numel)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """Clip and step, with nothing that waits for the device; a gradient that is not finite changes nothing."""
+        self.micro_step_id = INITIAL_MICRO_STEP_ID
+        self._norm = self._global_grad_norm = self._gradient_norm()
+        coefficient = clip_coefficient(self._norm, self.clip_grad) / self._replicas
+        for settings, group in zip(self.optimizer.param_groups, self._groups, strict=True):
+            rates = self._rates(settings)
+            if group.total is None:
+                assert group.table is not None
+                group.table.update(group.part, coefficient, rates)
+            else:
+                update(group.part, self._own(group), coefficient, rates)
+            if self._replicas > 1:
+                dist.all_gather_into_tensor(group.flat_weights, group.part.weights, group=self.dp_process_group)
+        self._summed = 0
+
+    def _rates(self, settings: dict[str, Any]) -> Rates:
+        """Return the numbers of a group's step, and count it."""
+        step = self.optimizer.state[settings["params"][0]]["step"]
+        step += 1
+        beta1, beta2 = settings["betas"]
+        return Rates(settings["lr"], beta1, beta2, settings["eps"], settings["weight_decay"], int(step))
+
+    def _gradient_norm(self) -> Tensor:
+        """Return the L2 norm (0-dim fp32) of the whole model's mean gradient over the replicas."""
+        gradients: list[Tensor] = []
+        for group in self._groups:
+            if group.total is None:
+                kept = zip(group.parameters, group.counts, strict=True)
+                gradients += [p.grad for p, counted in kept if counted and p.grad is not None]
+            else:
+                own = self._own(group)
+                gradients += [own.narrow(0, start, length) for start, length in group.counted]
+        device = self._groups[0].part.master.device
+        square = torch.zeros((), dtype=torch.float32, device=device)
+        if gradients:
+            norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)
+            square = torch.stack(list(norms)).square().sum()
+        if self._replicas > 1:
+            dist.all_reduce(square, group=self.dp_process_group)
+        self._model_parallel_all_reduce(tensor=square, op=dist.ReduceOp.SUM)
+        return square.sqrt() / self._replicas
+
+    @property
+    def overflow(self) -> bool:
+        """Whether the last step was skipped on the device. Reading it waits for the norm, not for the step."""
+        return self._norm is not None and not bool(torch.isfinite(self._norm))
+
+    @overflow.setter
+    def overflow(self, value: bool) -> None:
+        """DeepSpeed's constructor sets it; the norm decides."""
+
+
+def _cut(ranges: Sequence[tuple[int, int]], start: int, length: int) -> Iterator[tuple[int, int]]:
+    """Yield the parts of ``ranges`` (start, length; ascending) inside a window, counted from its start, joined."""
+    begin: int | None = None
+    end = 0
+    for first, numel in ranges:
+        low, high = max(first, start), min(first + numel, start + length)
+        if low >= high:
+            continue
+        if begin is not None and low == end:
+            end = high
+            continue
+        if begin is not None:
+            yield begin - start, end - begin
+        begin, end = low, high
+    if begin is not None:
+        yield begin - start, end - begin
+
+
+def _add(group: _Group, *, first: bool) -> None:
+    """Add the gradients to the group's sum by torch's operations."""
+    views = group.views
+    gradients = [
+        torch.zeros_like(view) if parameter.grad is None else parameter.grad.reshape(-1)
+        for view, parameter in zip(views, group.parameters, strict=True)
+    ]
+    if first:
+        torch._foreach_copy_(views, gradients)
+    else:
+        torch._foreach_add_(views, [gradient.to(views[0].dtype) for gradient in gradients])

@@ -1,0 +1,113 @@
+"""The direct ZeRO optimizer against DeepSpeed's own, whose layout and checkpoints it shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from neoxlite.errors import ConfigError
+from neoxlite.optim.adamw import Partition, Rates, clip_coefficient, update
+
+Train = Callable[..., Any]
+
+
+def zero(implementation: str) -> dict[str, Any]:
+    """Stage 1 by one of the two."""
+    return {"stage": 1, "implementation": implementation}
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("ranks", "changes"),
+    [
+        (1, {"gradient_accumulation_steps": 1}),
+        (1, {"gradient_accumulation_steps": 3}),
+        (1, {"gradient_accumulation_steps": 3, "data_types": {"grad_accum_dtype": "bf16"}}),
+        (2, {"gradient_accumulation_steps": 1}),
+        (2, {"gradient_accumulation_steps": 3}),
+        (2, {"gradient_accumulation_steps": 2, "model_parallel_size": 2}),
+        (2, {"gradient_accumulation_steps": 1, "gradient_clipping": 0.0, "weight_decay": 0.0}),
+    ],
+    ids=["alone", "accumulating", "in bf16", "two replicas", "two replicas accumulating", "two slices", "unclipped"],
+)
+def test_curves_equal_those_of_deepspeed(train: Train, ranks: int, changes: dict[str, Any]) -> None:
+    """Losses and gradient norms over ten bf16 steps; the two differ in the order of sums alone."""
+    common = {"precision": "bfloat16", "gradient_clipping": 0.1, **changes}
+    direct = train(ranks, **common, zero_optimization=zero("direct"))
+    stock = train(ranks, **common, zero_optimization=zero("deepspeed"))
+    np.testing.assert_allclose(direct.losses, stock.losses, atol=1e-3, rtol=0)
+    np.testing.assert_allclose(direct.grad_norms, stock.grad_norms, rtol=2e-2)
+    assert direct.losses[-1] < direct.losses[0] - 0.1, "it learns"
+
+
+@pytest.mark.parametrize(("first", "second"), [("direct", "deepspeed"), ("deepspeed", "direct")])
+def test_checkpoints_of_one_load_in_the_other(first: str, second: str, train: Train, tmp_path: Path) -> None:
+    """Two replicas, cut at step 5: the next loss is that of a run that was not cut, to the bit."""
+    common = {"precision": "bfloat16", "gradient_accumulation_steps": 1}
+    unbroken = train(2, **common, zero_optimization=zero(first))
+    where = {"save": str(tmp_path / "ck"), "load": str(tmp_path / "ck"), "checkpoint_factor": 5}
+    train(2, **common, **where, zero_optimization=zero(first), train_iters=5, lr_decay_iters=10)
+    resumed = train(2, **common, **where, zero_optimization=zero(second))
+    assert resumed.losses[0] == unbroken.losses[5]
+    np.testing.assert_allclose(resumed.losses, unbroken.losses[5:], atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_update_is_that_of_torch(weight_decay: float) -> None:
+    """Three steps of a flat partition against ``torch.optim.AdamW`` with the clipped gradients, in fp32."""
+    generator = torch.Generator().manual_seed(1)
+    reference = torch.nn.Parameter(torch.randn(1000, generator=generator))
+    master = reference.detach().clone()
+    part = Partition(torch.zeros(1000, dtype=torch.bfloat16), master, torch.zeros(1000), torch.zeros(1000))
+    other = torch.optim.AdamW([reference], lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=weight_decay)
+    for step in range(1, 4):
+        gradient = torch.randn(1000, generator=generator)
+        reference.grad = gradient.clone()
+        torch.nn.utils.clip_grad_norm_([reference], 1.0)
+        other.step()
+        rates = Rates(1e-2, 0.9, 0.95, 1e-8, weight_decay, step)
+        update(part, gradient, clip_coefficient(gradient.norm(), 1.0), rates)
+    torch.testing.assert_close(master, reference.detach(), atol=1e-7, rtol=1e-6)
+    torch.testing.assert_close(part.weights, reference.detach().to(torch.bfloat16), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan")])
+def test_what_is_not_finite_changes_nothing(number: float) -> None:
+    """One gradient that is not finite: weights and moments stay as they are."""
+    part = Partition(torch.ones(4, dtype=torch.bfloat16), torch.ones(4), torch.zeros(4), torch.zeros(4))
+    gradient = torch.tensor([1.0, number, 0.0, 2.0])
+    update(part, gradient, clip_coefficient(gradient.norm(), 1.0), Rates(0.1, 0.9, 0.95, 1e-8, 0.1, 1))
+    assert part.master.tolist() == part.weights.tolist() == [1.0] * 4
+    assert part.exp_avg.tolist() == part.exp_avg_sq.tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [({"precision": "fp32"}, "precision: fp32"), ({"zero_optimization": {"stage": 2}}, "zero_optimization.stage: 2")],
+)
+def test_what_it_cannot_do_is_refused_by_key(changes: dict[str, Any], key: str, config_of: Any) -> None:
+    """Asked for where it does not go: an error. Not asked for: DeepSpeed's is taken."""
+    from neoxlite.optim.build import uses_direct_zero
+
+    changes = {"precision": "bfloat16", "zero_optimization": {"stage": 1}, **changes}
+    changes["zero_optimization"] = {**changes["zero_optimization"], "implementation": "direct"}
+    with pytest.raises(ConfigError, match=key):
+        uses_direct_zero(config_of(**changes), torch.device("cpu"))
+
+
+def test_auto_takes_it_on_gpus_alone(config_of: Any) -> None:
+    """On CUDA in bf16, with a line where a pipeline keeps it away; never on a CPU unless asked."""
+    from neoxlite.optim.build import uses_direct_zero
+
+    cfg = config_of(precision="bfloat16", zero_optimization={"stage": 1})
+    assert uses_direct_zero(cfg, torch.device("cuda")) == (True, None)
+    assert uses_direct_zero(cfg, torch.device("cpu")) == (False, None)
+    piped = config_of(2, precision="bfloat16", zero_optimization={"stage": 1}, pipe_parallel_size=2)
+    direct, line = uses_direct_zero(piped, torch.device("cuda"))
+    assert not direct
+    assert "pipe_parallel_size: 2" in str(line)
