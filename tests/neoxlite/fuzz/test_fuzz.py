@@ -86,7 +86,7 @@ def test_lines_cut_and_flipped_anywhere(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_cut_and_flip(name: str, tmp_path: Path) -> None:
-    """The same for every good file of every kind that is not long; configurations have a test of their own for those."""
+    """The same for every good file of every kind that is not long; test_config_hostile.py has the long ones."""
     for seed in _SEEDS[name]:
         for data in _damaged(seed) if len(seed) < 1000 else ():
             TARGETS[name].check(tmp_path, data)
