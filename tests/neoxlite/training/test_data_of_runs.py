@@ -78,6 +78,7 @@ def test_a_changed_batch_size_goes_on_at_the_next_sample(world: World, text_data
     assert first + second + third == longer
 
 
+@pytest.mark.ci
 def test_the_next_pass_begins_at_its_first_sample(world: World, tmp_path: Path) -> None:
     """A pass that ended is not counted again when the batch size changes: what follows is the rest of this pass."""
     tokens = np.arange(20 * 32 + 1, dtype=np.uint16) % 500
@@ -144,12 +145,17 @@ def test_a_start_tells_what_is_read(command: Command, run_file: Any, text_data: 
     [
         ({"data_path": "@large"}, "holds token 60000, but the vocabulary has 512"),
         ({"data_path": "@other"}, "was made with another tokenizer: GPT2BPETokenizer with 50257 tokens"),
-        ({"train_iters": 10**9}, "epochs of"),
-        ({"train_iters": None, "train_epochs": 1, "train_micro_batch_size_per_gpu": 700}, "train_epochs: 1 of"),
-        ({"data_path": "@no"}, "no dataset"),
-        ({"split": "0,1,1"}, "there is no training data"),
-        ({"train_epochs": 1}, "train_epochs 1 and train_iters 10 are both given"),
-        ({"train_iters": None}, "train_iters is not given"),
+        *(
+            pytest.param(change, told, marks=pytest.mark.ci)
+            for change, told in (
+                ({"train_iters": 10**9}, "epochs of"),
+                ({"train_iters": None, "train_epochs": 1, "train_micro_batch_size_per_gpu": 700}, "train_epochs: 1 of"),
+                ({"data_path": "@no"}, "no dataset"),
+                ({"split": "0,1,1"}, "there is no training data"),
+                ({"train_epochs": 1}, "train_epochs 1 and train_iters 10 are both given"),
+                ({"train_iters": None}, "train_iters is not given"),
+            )
+        ),
     ],
     ids=["token", "tokenizer", "epochs", "no batch", "no file", "no share", "both", "neither"],
 )
@@ -181,6 +187,7 @@ def _made_with_gpt2(prefix: Path) -> None:
         Path(f"{prefix}_text_document{suffix}").rename(f"{prefix}{suffix}")
 
 
+@pytest.mark.ci
 def test_a_checkpoint_of_other_data_is_told(command: Command, run_file: Any, text_data: str, tmp_path: Path) -> None:
     """Another seed is another order: the run goes on, and says that samples may come again."""
     where = {"save": str(tmp_path / "ck"), "load": str(tmp_path / "ck"), "checkpoint_factor": 2, "data_path": text_data}
@@ -210,6 +217,7 @@ def hugging_face_folder(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.ci
 def test_texts_come_from_the_checkpoint_alone(
     command: Command, run_file: Any, text_data: str, hugging_face_folder: Path, tmp_path: Path
 ) -> None:
