@@ -19,6 +19,16 @@ _OF_A_FOLDER: Final = (
     "special_tokens_map.json",
     "added_tokens.json",
 )
+# What stands beside a single file in the folder of a converted model, and that its export needs again.
+_BESIDE_A_FILE: Final = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "generation_config.json",
+    "hf_config.json",
+)
+_MARK: Final = "hf_config.json"  # written by `neoxlite convert from-hf`
 # A tokenizer larger than this is not copied into every checkpoint.
 _LIMIT_BYTES: Final = 64 << 20
 
@@ -36,6 +46,11 @@ def tokenizer_files(cfg: NeoxConfig) -> dict[str, bytes]:
         if path is None or not path.exists():
             continue
         parts = [path / name for name in _OF_A_FOLDER] if path.is_dir() else [path]
+        if path.is_file() and (path.parent / _MARK).is_file():
+            for name in _BESIDE_A_FILE:
+                beside = path.parent / name
+                if beside.is_file():
+                    files[f"{FOLDER}/{name}"] = beside.read_bytes()
         for part in parts:
             if part.is_file() and part.stat().st_size <= _LIMIT_BYTES:
                 name = _name(given) if part is path else f"{_name(given)}/{part.name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ class Comparison:
 
 def prompt_tokens(ids: list[int] | None, spec: ModelSpec) -> Tensor:
     """Return (1, length) tokens to compare on: those of the prompt, filled up from all over the vocabulary."""
-    length = min(_MOST_TOKENS, spec.max_position_embeddings)
+    length = min(_MOST_TOKENS, spec.seq_length, spec.max_position_embeddings)
     found = [one for one in ids or [] if 0 <= one < spec.padded_vocab_size][: length - min(_FEWEST_TOKENS, length // 2)]
     step = max(1, spec.padded_vocab_size // _FEWEST_TOKENS)
     found += [(spec.padded_vocab_size - 1 - step * number) % spec.padded_vocab_size for number in range(_FEWEST_TOKENS)]
@@ -124,16 +124,15 @@ def checked(ours: Tensor, theirs: Tensor, whom: str) -> Comparison:
 
 
 @contextlib.contextmanager
-def quiet() -> Any:
+def quiet() -> Iterator[None]:
     """Keep transformers' remarks to itself."""
-    import logging
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        logger = logging.getLogger("transformers")
-        before = logger.level
-        logger.setLevel(logging.ERROR)
+        from transformers.utils import logging
+
+        before = logging.get_verbosity()
+        logging.set_verbosity_error()
         try:
             yield
         finally:
-            logger.setLevel(before)
+            logging.set_verbosity(before)

@@ -16,12 +16,8 @@ from neoxlite.model.spec import ModelSpec
 
 # GPT-NeoX's plain activations -> transformers' hidden_act; the exact GELU and its tanh form are told apart.
 _PLAIN = {"gelu": "gelu", "relu": "relu", "silu": "silu", "swish": "silu", "mish": "mish"}
-_TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")
+TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")
 _GATED = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu", "glu": "sigmoid", "bilinear": "linear"}
-_BLOCK = (
-    ("input_layernorm", "input_layernorm"),
-    ("post_attention_layernorm", "post_attention_layernorm"),
-)
 
 
 @dataclass(frozen=True)
@@ -179,7 +175,7 @@ def _neox_obstacles(spec: ModelSpec) -> list[str]:
 
 def _neox_config(spec: ModelSpec) -> dict[str, Any]:
     return _common_config(spec) | {
-        "hidden_act": _TANH[0] if spec.activation == "gelu" and spec.gelu_tanh else _PLAIN[spec.activation],
+        "hidden_act": TANH[0] if spec.activation == "gelu" and spec.gelu_tanh else _PLAIN[spec.activation],
         "layer_norm_eps": spec.norm_epsilon,
         "rotary_pct": spec.rotary_pct,
         "rotary_emb_base": spec.rotary_emb_base,
@@ -222,14 +218,14 @@ def _neox_export(spec: ModelSpec, weights: Mapping[str, Weight]) -> dict[str, We
 
 def _neox_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     act = config.get("hidden_act", "gelu")
-    if act not in (*_PLAIN.values(), *_TANH):
-        raise _refuse("hidden_act", act, f"neoxlite has {', '.join((*_PLAIN, *_TANH))}")
+    if act not in (*_PLAIN.values(), *TANH):
+        raise _refuse("hidden_act", act, f"neoxlite has {', '.join((*_PLAIN, *TANH))}")
     return _common_keys(config) | {
         **_rope(config, "rotary_emb_base", "rotary_pct", 0.25),
         "norm": "layernorm",
         "layernorm_epsilon": _float(config, "layer_norm_eps", 1e-5),
-        "activation": "gelu" if act in _TANH else next(ours for ours, theirs in _PLAIN.items() if theirs == act),
-        "bias_gelu_fusion": act in _TANH,
+        "activation": "gelu" if act in TANH else next(ours for ours, theirs in _PLAIN.items() if theirs == act),
+        "bias_gelu_fusion": act in TANH,
         "gpt_j_residual": bool(config.get("use_parallel_residual", True)),
         "gpt_j_tied": False,
         "intermediate_size": _number(config, "intermediate_size"),

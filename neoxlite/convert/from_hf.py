@@ -17,7 +17,7 @@ from neoxlite.convert.families import Family, family_named
 from neoxlite.convert.hf_folder import HfFolder
 from neoxlite.convert.own import TOKENIZER, NewCheckpoint, config_text, training_entry, write_checkpoint
 from neoxlite.convert.shape import Parameter, parameters_of
-from neoxlite.convert.staging import write_file, writing
+from neoxlite.convert.staging import new_folder, refuse_existing, write_file
 from neoxlite.convert.streamed import our_logits
 from neoxlite.convert.tensor_file import TensorFile
 from neoxlite.convert.to_hf import SOURCE_CONFIG
@@ -70,8 +70,7 @@ def import_folder(folder: Path, root: Path, *, tokenizer_folder: Path | None = N
     """
     source = HfFolder.open(folder)
     family = family_named(source.config.get("model_type"))
-    if root.exists() and any(root.iterdir()):
-        raise CheckpointError(f"{root} exists and is not empty", hint="give a new folder", exit_code=2)
+    refuse_existing(root)
     found = detect(tokenizer_folder or folder)
     files = companions(tokenizer_folder or folder)
     tokenizer = _tokenizer(tokenizer_folder or folder, found)
@@ -91,16 +90,14 @@ def import_folder(folder: Path, root: Path, *, tokenizer_folder: Path | None = N
     texts = {f"{TOKENIZER}/{name}": data for name, data in files.items()}
     texts[f"{TOKENIZER}/{SOURCE_CONFIG}"] = (folder / "config.json").read_bytes()
     text = _commented(cfg, folder)
-    with writing(root):
-        root.mkdir(parents=True, exist_ok=True)
-        for name, data in texts.items():
-            write_file(root / name, data)
-        write_file(root / "config.yml", text)
     position = {"iteration": 0, "consumed_samples": 0, "skipped_steps": 0, "optimizer_step": 0}
     schedule = Schedule.from_config(cfg).state()
     training = training_entry(spec, cfg, position=position, schedule=schedule, source=f"transformers {family.name}")
     new = NewCheckpoint(0, weights, None, training, {**texts, "config.yml": config_text(cfg)})
-    written = write_checkpoint(root, new, check)
+    with new_folder(root) as temporary:
+        for name, data in {**texts, "config.yml": text}.items():
+            write_file(temporary / name, data)
+        written = root / write_checkpoint(temporary, new, check).name
     numel = sum(weight.numel for weight in weights.values())
     return Imported(written, root / "config.yml", family.class_name, numel, comparison[0])
 

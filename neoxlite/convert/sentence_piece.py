@@ -27,10 +27,25 @@ def backend_of(path: Path) -> Backend:
                 vocab_file = str(path)
 
             converter: Any = SpmConverter
-            backend: Backend = converter(_Slow()).converted()
+            made = converter(_Slow())
+            made.handle_byte_fallback = _has_bytes(path)
+            backend: Backend = made.converted()
         except Exception as error:  # a library is missing, or the model is of a kind that it does not know
             raise CheckpointError(
                 f"{path}: transformers cannot convert this SentencePiece model: {str(error).splitlines()[0]}",
                 hint="leave the tokenizer out with --no-tokenizer and copy the .model beside the export",
             ) from None
+    if made.handle_byte_fallback:
+        from tokenizers import decoders
+
+        # Bytes of a character that is no piece come together again; the blank before the text goes.
+        steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        backend.decoder = decoders.Sequence(steps)
     return backend
+
+
+def _has_bytes(path: Path) -> bool:
+    """Tell whether the model writes characters that it does not know by their bytes."""
+    from sentencepiece import SentencePieceProcessor
+
+    return bool(SentencePieceProcessor(model_file=str(path)).piece_to_id("<0x00>") > 0)

@@ -41,6 +41,14 @@ def writing(place: Path) -> Iterator[None]:
         ) from None
 
 
+def refuse_existing(target: Path) -> None:
+    """Raise CheckpointError if there is something at ``target`` that a new folder would take the place of."""
+    if target.is_file() or (target.is_dir() and any(target.iterdir())):
+        raise CheckpointError(
+            f"{target} exists and is not empty", hint="give a new folder, or remove this one", exit_code=2
+        )
+
+
 @contextlib.contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
     """Yield a temporary folder beside ``target``, which becomes ``target`` when the block ends without an error.
@@ -51,10 +59,7 @@ def new_folder(target: Path) -> Iterator[Path]:
     Raises:
         CheckpointError: ``target`` is there already, or cannot be written.
     """
-    if target.is_file() or (target.is_dir() and any(target.iterdir())):
-        raise CheckpointError(
-            f"{target} exists and is not empty", hint="give a new folder, or remove this one", exit_code=2
-        )
+    refuse_existing(target)
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(target)

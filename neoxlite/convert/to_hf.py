@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from neoxlite.convert.compare import PROMPT, Comparison, compare_with_transformers, prompt_tokens
-from neoxlite.convert.families import FAMILIES, Family, family_of
+from neoxlite.convert.families import FAMILIES, TANH, Family, family_of
 from neoxlite.convert.hf_folder import CONFIG, read_json, write_json, write_weights
 from neoxlite.convert.own import TOKENIZER, OwnCheckpoint
-from neoxlite.convert.staging import new_folder, require_room
+from neoxlite.convert.staging import new_folder, refuse_existing, require_room
 from neoxlite.convert.tokenizer_export import generation_config, ids_of, write_tokenizer
 from neoxlite.convert.weight import Weight, cast
 from neoxlite.model.spec import ModelSpec
@@ -52,6 +52,7 @@ def export(
         CheckpointError: the checkpoint is damaged or has no such form; the logits or the tokenizer's ids differ; or
             ``target`` cannot be written. Nothing is left of it then.
     """
+    refuse_existing(target)
     source = OwnCheckpoint.open(folder)
     spec = source.spec
     came_from = _came_from(folder)
@@ -95,7 +96,7 @@ def _tokenizer(source: OwnCheckpoint) -> Tokenizer:
 def _config(
     family: Family, spec: ModelSpec, came_from: dict[str, Any], tokenizer: Tokenizer | None, weights: dict[str, Weight]
 ) -> dict[str, Any]:
-    """Return config.json: what the model is, and of the one it came from the special tokens and a window."""
+    """Return config.json: what the model is, and of the one it came from special tokens and words."""
     same = came_from.get("model_type") == family.name
     ids = ids_of(came_from) if same else generation_config(tokenizer)
     config = {
@@ -108,6 +109,8 @@ def _config(
         "pad_token_id": None,
         **ids,
     }
+    if same and config["hidden_act"] == TANH[0] and came_from.get("hidden_act") in TANH:
+        config["hidden_act"] = came_from["hidden_act"]  # one function by several names
     if same and "sliding_window" in config:
         # Training here never goes beyond it, and positions behind it were trained with it.
         config["sliding_window"] = came_from.get("sliding_window")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 BASE: dict[str, Any] = {
     "num_layers": 2,
@@ -37,3 +40,13 @@ def neox_config(recorded: dict[str, Any]) -> dict[str, Any]:
         "optimizer": {"type": "Adam", "params": {"lr": 0.001, "betas": [0.9, 0.95], "eps": 1e-8}},
         "gradient_clipping": 0.0,
     }
+
+
+def spec_of(folder: Path, padded_vocab_size: int = 512, /, **keys: Any) -> Any:
+    """Return the model of `BASE` with changes."""
+    from neoxlite.config import load_config
+    from neoxlite.model.spec import ModelSpec
+
+    path = folder / "model.yml"
+    path.write_text(yaml.safe_dump({**BASE, **keys}), encoding="utf-8")
+    return ModelSpec.from_config(load_config(path), padded_vocab_size)
