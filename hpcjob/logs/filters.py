@@ -58,7 +58,8 @@ class LineFilter:
         since_s: float | None = None,
     ) -> None:
         self.ranks = ranks
-        self.hosts = None if hosts is None else {host.lower() for host in hosts}
+        self.hosts = None if hosts is None else sorted({host.lower() for host in hosts})
+        self._names = {host.partition(".")[0] for host in self.hosts or ()}
         self.since_s = since_s
         self.seen = 0
         self.others: set[int] = set()
@@ -98,8 +99,7 @@ class LineFilter:
         host = line.host or (None if line.rank is None else self.identity.host_of.get(line.rank))
         if host is None:
             return False
-        name = host.lower()
-        if name in self.hosts or name.partition(".")[0] in self.hosts:
+        if host.lower().partition(".")[0] in self._names:
             return True
         self.other_hosts.add(host)
         return False

@@ -259,7 +259,7 @@ def _say_if_nothing(view: View[Any], request: Request) -> None:
             _say(f"no line of rank {ranges(wanted.ranks)}: its file is empty, or has no rank prefixes")
         elif wanted.hosts is not None:
             known = f"; there are {', '.join(sorted(wanted.other_hosts)[:8])}" if wanted.other_hosts else ""
-            _say(f"no line of host {', '.join(sorted(wanted.hosts))}{known}")
+            _say(f"no line of host {', '.join(wanted.hosts)}{known}")
         elif inner.whole is None:
             _say("no such line")
     elif isinstance(inner, LossView) and not inner.shown and request.number != 0:
