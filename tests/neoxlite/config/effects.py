@@ -59,7 +59,6 @@ def schedule(cfg: NeoxConfig) -> list[float]:
 
 def optimizer(cfg: NeoxConfig) -> list[dict[str, Any]]:
     """The settings of each group of parameters."""
-
     from neoxlite.model.gpt import GPTModel
     from neoxlite.model.spec import ModelSpec
     from neoxlite.optim.build import build_optimizer
@@ -67,6 +66,15 @@ def optimizer(cfg: NeoxConfig) -> list[dict[str, Any]]:
     network = GPTModel(ModelSpec.from_config(cfg, cfg.padded_vocab_size(VOCABULARY)))
     groups = build_optimizer(cfg, network, fused=False).param_groups
     return [{name: value for name, value in group.items() if name != "params"} for group in groups]
+
+
+def who_steps(cfg: NeoxConfig) -> bool:
+    """Whether neoxlite's own optimizer takes the steps of ZeRO 1."""
+    import torch
+
+    from neoxlite.optim.build import uses_direct_zero
+
+    return uses_direct_zero(cfg, torch.device("cpu"))[0]
 
 
 def engine(cfg: NeoxConfig) -> dict[str, Any]:

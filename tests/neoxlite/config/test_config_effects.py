@@ -135,6 +135,9 @@ BUILT: dict[str, Pair] = {
     "zero_optimization.stage3_prefetch_bucket_size": Pair(effects.engine, 1000, 2000),
     "zero_optimization.stage3_max_live_parameters": Pair(effects.engine, 1000, 2000),
     "zero_optimization.sub_group_size": Pair(effects.engine, 1000, 2000),
+    "zero_optimization.implementation": Pair(
+        effects.who_steps, "direct", "deepspeed", {**_BF16, "zero_optimization": {"stage": 1}}
+    ),
     "checkpoint_scale": Pair(effects.saves, "linear", "log", {"checkpoint_factor": 2}),
     "checkpoint_factor": Pair(effects.saves, 2, 3),
     "extra_save_iters": Pair(effects.saves, [1], [1, 7]),
