@@ -286,9 +286,9 @@ def _become_script(jobdir: Path, script: str, gate: int, mask: set[signal.Signal
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    _silence(jobdir, os.getpid())  # who submits waits for the end of its pipe
     if not os.read(gate, 1):
-        os._exit(1)  # the supervisor died before it wrote us down
-    _silence(jobdir, os.getpid())
+        os._exit(1)  # the supervisor died before it wrote us down, or what the job waits for did not come true
     os.environ["HPCJOB_JOB_ID"] = str(os.getpid())
     try:
         os.execvp("bash", ["bash", script])  # noqa: S606 - an argv, no shell in between
