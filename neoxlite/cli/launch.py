@@ -48,6 +48,7 @@ def launch(
     from pathlib import Path
 
     from neoxlite.config import load_config, parse_assignments
+    from neoxlite.errors import NeoxliteError
     from neoxlite.launch.run import make_run_folder, run_script
     from neoxlite.launch.script import NAME, launch_script
     from neoxlite.launch.settings import Request, launch_settings
@@ -62,4 +63,13 @@ def launch(
         return 0
     click.echo(f"neoxlite launch: {settings}")
     folder = make_run_folder(Path.cwd() / "outputs" / NAME)
-    return run_script(launch_script(request, settings, os.environ, jobdir=str(folder)), folder)
+    script = launch_script(request, settings, os.environ, jobdir=str(folder))
+    if settings.check_hosts:
+        from neoxlite.launch.reach import check_hosts
+
+        try:
+            check_hosts(settings.hosts.names, folder)
+        except NeoxliteError:
+            folder.rmdir()
+            raise
+    return run_script(script, folder)

@@ -65,6 +65,7 @@ class Settings:
         hosts: where.
         hostfile: that the hosts come from; None: this machine.
         launcher: of `hpcjob.launchers`.
+        check_hosts: whether to look first if all hosts can be reached.
         master_addr, master_port: as configured; None: chosen at the start.
         env: variables that every rank gets.
     """
@@ -72,6 +73,7 @@ class Settings:
     hosts: Hosts
     hostfile: Path | None
     launcher: str
+    check_hosts: bool
     master_addr: str | None
     master_port: int | None
     env: Mapping[str, str]
@@ -107,10 +109,12 @@ def launch_settings(request: Request, environ: Mapping[str, str]) -> Settings:
                 f"hostfile {hostfile}: its one host {hosts.names[0]} is not this machine",
                 hint="log in there, or leave the hostfile out to run here",
             )
+    launcher = _launcher(keys["launcher"]) if len(hosts.names) > 1 else "torchrun"
     return Settings(
         hosts,
         hostfile,
-        _launcher(keys["launcher"]) if len(hosts.names) > 1 else "torchrun",
+        launcher,
+        launcher == "pdsh" and not keys["no_ssh_check"],
         keys["master_addr"] or environ.get("MASTER_ADDR") or None,
         keys["master_port"],
         _environment(hosts, environ),

@@ -123,7 +123,7 @@ class RunData:
         self.train_iters = self._epoch_iterations(cfg.train_epochs) if cfg.train_epochs is not None else cfg.train_iters
         first = self.batches(self.sets.train)
         self._pass = first.batches * cfg.train_micro_batch_size_per_gpu * topology.data_size
-        self._next = self._place(saved, consumed_samples)
+        self._next = self._place(saved, consumed_samples, own)
 
     def _epoch_iterations(self, epochs: int) -> int:
         cfg, samples = self._cfg, len(self.sets.train or ())
@@ -138,13 +138,22 @@ class RunData:
         self._say(f"train_epochs {epochs}: {iterations:,} iterations of {cfg.train_batch_size} of {samples:,} samples")
         return iterations
 
-    def _place(self, saved: DataState | None, consumed_samples: int) -> int:
-        """Return the sample of a pass to begin at, and say what the user should know."""
+    def _place(self, saved: DataState | None, consumed_samples: int, wanted: int | None) -> int:
+        """Return the sample of a pass to begin at, and say what the user should know.
+
+        Args:
+            wanted: samples of the whole run as it is configured now; None with train_epochs.
+        """
         if saved is None:
             place = consumed_samples % self._pass
         else:
             # Behind the last whole batch of this layout a pass begins again.
             place = saved.next_sample if saved.next_sample < self._pass else 0
+            if wanted is not None and saved.samples is not None and wanted > max(saved.samples, self._pass):
+                self._say(
+                    f"the order of the data is kept: made for {saved.samples:,} samples, it is read again from its "
+                    f"beginning for the {wanted:,} of this run"
+                )
             if saved.order and saved.order != self.sets.order("train"):
                 self._say(_ANOTHER_ORDER)
         if consumed_samples:

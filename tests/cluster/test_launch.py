@@ -115,3 +115,12 @@ def test_ctrl_c_saves_and_ends_with_its_code(neox: User) -> None:
         process.kill()
     assert (neox.folder / "checkpoints/latest").read_text().startswith("global_step")
     assert ranks(neox) == []
+
+
+def test_a_folder_that_is_not_shared_is_told_at_once(neox: User) -> None:
+    """Each host has a /tmp of its own: the run would wait there for the second host."""
+    start = "cp -r deepy.py configs two_nodes.sh /tmp && cd /tmp && bash two_nodes.sh"
+    done = neox.run("bash", "-c", start, check=False)
+    assert done.returncode == 1
+    assert "node1, node2: there is no /tmp/outputs/launch/" in done.stderr
+    assert "start from a folder that all hosts share" in done.stderr
