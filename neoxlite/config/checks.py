@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from neoxlite.config.reader import Entry
@@ -22,12 +22,13 @@ _PARTS = ("train", "valid", "test")
 class Where:
     """Puts the place of a key before the message of an error."""
 
-    def __init__(self, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, entries: Mapping[str, Entry], paths: Sequence[str] = ()) -> None:
         self._entries = entries
+        self._files = f"{', '.join(paths)}: " if paths else ""
 
     def prefix(self, *keys: str) -> str:
-        """Return ``file.yml:12: `` of the first of ``keys`` that was given, or nothing."""
-        return next((f"{self._entries[key].where}: " for key in keys if key in self._entries), "")
+        """Return ``file.yml:12: `` of the first of ``keys`` that was given, else the files together."""
+        return next((f"{self._entries[key].where}: " for key in keys if key in self._entries), self._files)
 
     def error(self, message: str, *keys: str, hint: str) -> ConfigError:
         """Return an error placed at the first of ``keys``."""
@@ -46,7 +47,7 @@ def check_model(values: Mapping[str, Any], where: Where) -> None:
     """Check that the sizes are given and fit together. Raises ConfigError."""
     for key in _REQUIRED:
         if values[key] is None:
-            raise ConfigError(f"{key} is not given", hint=f"add {key} to one of the files, or --set {key}=...")
+            raise where.error(f"{key} is not given", hint=f"add {key} to one of the files, or --set {key}=...")
     _check_length(values, where)
     hidden, heads = values["hidden_size"], values["num_attention_heads"]
     if hidden % heads:
@@ -71,7 +72,7 @@ def _check_length(values: Mapping[str, Any], where: Where) -> None:
     """Check that the length of training is given once."""
     iterations, epochs = values["train_iters"], values["train_epochs"]
     if iterations is None and epochs is None:
-        raise ConfigError(
+        raise where.error(
             "train_iters is not given",
             hint="add train_iters to one of the files, or --set train_iters=...; or train_epochs",
         )

@@ -119,7 +119,7 @@ class _Resolver:
         self.files = files
         self.warnings = warnings
         self.asked_world_size = world_size
-        self.where = Where(entries)
+        self.where = Where(entries, files.paths)
 
     def resolve(self, allow_unsupported: bool) -> NeoxConfig:
         values = self.values

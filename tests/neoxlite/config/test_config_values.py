@@ -49,6 +49,7 @@ def test_wrong_type(key: str, value: Any, words: str, load: Load) -> None:
     [
         ("num_layers", "4", "write num_layers: 4 (without quotes)"),
         ("num_layers", 4.0, "write num_layers: 4"),
+        ("min_lr", "1.0e_5", "write min_lr: 1.0e-5"),
         ("no_weight_tying", "True", "write no_weight_tying: true (without quotes)"),
         ("no_weight_tying", 0, "write no_weight_tying: false (without quotes)"),
         ("extra_save_iters", 100, "write extra_save_iters: [100]"),
@@ -216,6 +217,22 @@ def test_nearest_choices_are_valid(changes: dict[str, Any], hint: str, load: Loa
     if key == "model_parallel_size":
         first["world_size"] = first[key]
     assert load(**first).value(key) == first[key]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_layers": ...}, "small.yml: num_layers is not given"),
+        ({"train_iters": ...}, "small.yml: train_iters is not given"),
+        ({"train_micro_batch_size_per_gpu": ...}, "small.yml: neither train_batch_size nor"),
+        ({"world_size": 10**7}, "small.yml: the world size is 10000000"),
+    ],
+)
+def test_what_is_missing_is_missing_in_the_files(changes: dict[str, Any], words: str, load: Load) -> None:
+    """What stands nowhere has no line: the files are named."""
+    with pytest.raises(ConfigError) as caught:
+        load(**changes)
+    assert words in caught.value.message
 
 
 def test_a_mistake_inside_a_block_has_its_own_line(load: Load) -> None:
