@@ -73,6 +73,7 @@ class Digest:
         self._kept: deque[Event] | None = None
         self._shapes: Shapes | None = None
         self.tellers: set[str] = set()
+        self._next: list[Job] = []
         self._plain = not output.json
         self._live = False
         self._nccl_shown: tuple[str, bool] | None = None
@@ -189,12 +190,27 @@ class Digest:
         self._plain = self.wants_plain
         kept, self._kept = self._kept, None
         for event in kept or ():
-            self._table.accept(event)
+            if isinstance(event, Job):
+                self._announce(event)
+            else:
+                self._table.accept(event)
 
     def job_changed(self, event: Job, walltime_s: float | None) -> None:
-        """Another job goes on with the run."""
-        self._table.new_job()
+        """Another job goes on with the run; it is said once the files of the one before have been read."""
+        self._next.append(event)
         self._progress.new_job(walltime_s)
+
+    def announce(self) -> None:
+        """What comes now is of the next job, if there is one."""
+        changes, self._next = self._next, []
+        for event in changes:
+            if self._kept is not None:
+                self._kept.append(event)
+            else:
+                self._announce(event)
+
+    def _announce(self, event: Job) -> None:
+        self._table.new_job()
         if self._output.json:
             self._output.event(event)
         else:

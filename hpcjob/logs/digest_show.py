@@ -41,16 +41,19 @@ def show_digest(
         The files of which only the beginning and the end were read.
     """
     with contextlib.closing(follower):
-        tails = follower.tails()
+        first = follower.tails()
         final = ended is None or ended()
-        tails = list(dict.fromkeys([*tails, *follower.tails()]))
+        tails = list(dict.fromkeys([*first, *follower.tails()]))
         whole = count is None
         if not whole:
             digest.collect()
         read = [_catch_up(tail, digest, whole=whole, share=len(tails), since_s=since_s) for tail in tails]
         partly = [str(tail.source.path) for tail, everything in zip(tails, read, strict=True) if not everything]
         if count is not None:
-            _rows(tails, digest, count, final=final)
+            _rows(first, digest, count, final=final)
+            digest.announce()
+            _rows(tails[len(first) :], digest, count, final=final)
+        digest.announce()
         if final:
             _finish(follower, digest)
         digest.caught_up(_plain(tails, digest, final=final) if digest.wants_plain else ())
@@ -154,6 +157,7 @@ def _finish(follower: Follower, digest: Digest) -> None:
 
 def _follow(follower: Follower, digest: Digest, output: Output, ended: Callable[[], bool]) -> None:
     waits = pauses(POLL_S)
+    known = set(follower.tails())
     final = False
     while not final:
         digest.tick(final=False)
@@ -163,6 +167,9 @@ def _follow(follower: Follower, digest: Digest, output: Output, ended: Callable[
         final = ended()  # before reading: what was written until now is read below
         came = False
         for tail in follower.tails():
+            if tail not in known:
+                digest.announce()
+                known.add(tail)
             told = False
             for line in tail.poll():
                 came = True

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import tracemalloc
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpcjob.logs.digest import Digest
 from hpcjob.logs.explain import gather_stream, lines_of
 from hpcjob.logs.explain.judge import judge
 from hpcjob.logs.failures import FailureReport
+from hpcjob.logs.follow import FileTail
 from hpcjob.logs.lines import LineParser, Splitter
 from hpcjob.logs.metrics import Metrics
 from hpcjob.logs.nccl import NcclReport
 from hpcjob.logs.output import Output
+from hpcjob.logs.progress import Progress
 from hpcjob.logs.rulebook import RULES, read
+from hpcjob.logs.scan import Scanner
+from hpcjob.logs.sources import Source
 from hpcjob.logs.views import LinesView, LossView, ReportView, View
 
 from .conftest import GOLDEN
@@ -93,3 +102,98 @@ def test_any_bytes(data: bytes) -> None:
         if as_json:
             for row in filter(None, text.split("\n")):
                 json.loads(row)
+
+
+_OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["append", "append", "append", "truncate", "rewrite", "replace", "remove", "hole"]),
+        st.lists(st.tuples(_PARTS, st.integers(0, 40), st.integers(0, 400)), max_size=6).map(
+            lambda parts: b"".join(part[start : start + length] for part, start, length in parts)
+        ),
+    ),
+    max_size=12,
+)
+
+
+@given(operations=_OPERATIONS, by_shape=st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_whatever_happens_to_a_file_that_is_followed(
+    tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[str, bytes]], by_shape: bool
+) -> None:
+    """Appended to, cut, written anew, replaced, removed, with holes: no error, and what comes last is read."""
+    path = tmp_path_factory.mktemp("fuzz") / "log"
+    out = io.StringIO()
+    output = Output(out)
+    digest = Digest(output, LossView(output, Metrics(None)), FailureReport(), Progress(), main=lambda _: True)
+    tail = FileTail(Source(path), wanted=digest.wanted(rows=True) if by_shape else None)
+    seen: list[str] = []
+    for operation, data in [*operations, ("append", b"\nslurmstepd: error: the very last line\n")]:
+        happen(path, operation, data)
+        for found in tail.poll():
+            digest.read(found)
+            seen.append(found.text)
+        digest.tick(final=False)
+    for found in tail.finish():
+        digest.read(found)
+    digest.tick(final=True)
+    tail.close()
+    if not by_shape:
+        assert seen[-1].endswith("the very last line")
+    assert not any(ord(char) < 32 and char not in "\n\t" for char in out.getvalue())
+
+
+def happen(path: Path, operation: str, data: bytes) -> None:
+    """Do one thing to a log file that its reader has not been told of."""
+    if operation == "replace":
+        (path.parent / "new").write_bytes(data)
+        (path.parent / "new").replace(path)
+    elif operation == "remove":
+        path.unlink(missing_ok=True)
+    elif operation == "rewrite":
+        path.write_bytes(data)
+    elif operation == "truncate" and path.exists():
+        os.truncate(path, min(len(data), path.stat().st_size))
+    elif operation == "hole" and path.exists():
+        os.truncate(path, path.stat().st_size + 600_000)
+    else:
+        with path.open("ab") as file:
+            file.write(data)
+
+
+class Endless(io.RawIOBase):
+    """A log that is never in memory as a whole: pieces by the megabyte."""
+
+    def __init__(self, pieces: list[tuple[bytes, int]]) -> None:
+        self._pieces = [(piece, times) for piece, times in pieces if times]
+
+    def read(self, size: int = -1, /) -> bytes:
+        if not self._pieces:
+            return b""
+        piece, times = self._pieces[0]
+        self._pieces[0:1] = [(piece, times - 1)] if times > 1 else []
+        return piece
+
+
+@pytest.mark.parametrize("what", [b"x", b"\0", b"\xff", b"\r", b"9", "あ".encode()[:2], b"|", b"[rank3]: "])
+def test_lines_of_a_hundred_megabytes(what: bytes) -> None:
+    """One line of 100 MB of anything: memory stays bounded, and the line after it is understood."""
+    block = what * (1_000_000 // len(what))
+    last = b"\n iteration 5/ 10 | lm_loss: 2.5 | learning rate: 1.0 |\n"
+    out = io.StringIO()
+    output = Output(out, json=True)
+    view = LossView(output, Metrics(None))
+    tracemalloc.start()
+    try:
+        scanner = Scanner(view.shapes())
+        stream = Endless([(block, 100), (last, 1)])
+        parser = LineParser("log")
+        while chunk := stream.read():
+            for number, offset, data in scanner.feed(chunk):
+                for event in view.pick(parser.parse(offset, data, number)):
+                    view.accept(event)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    (event,) = [json.loads(row) for row in out.getvalue().splitlines()]
+    assert (event["iteration"], event["loss"], event["offset"]) == (5, 2.5, 100 * len(block) + 1)
+    assert peak < 30_000_000
