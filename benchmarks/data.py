@@ -1,6 +1,7 @@
 """Speed of the data path: tokenising, index maps, reading samples. Prints one line a measurement.
 
-Run: python benchmarks/data.py [--mib 30] [--workers 2] [--text FILE.jsonl] [--gpt-neox DIR]
+Run: python benchmarks/data.py [--only tokenise|index|read|blend] [--mib 30] [--workers 2] [--text FILE.jsonl]
+    [--gpt-neox DIR]
 
 Every figure stands beside peers of the same run, which take turns with it so that a busy machine disturbs all alike:
 for tokenising the libraries alone on texts that are in memory already (the limit of any program around them), for
@@ -35,6 +36,8 @@ from neoxlite.data.loader import MicroBatches, PrefetchedBatches
 from neoxlite.data.python_source import collect_python
 from neoxlite.data.writer import DatasetWriter
 
+_PARTS = ("tokenise", "index", "read", "blend")
+_INDEXED = ((1_000_000, 1_000_000_000), (5_000_000, 500_000_000))  # documents, tokens
 _SLOW_PEER_BYTES = 3_000_000  # of text for the libraries that would take minutes for all
 
 # Programs that time their own work, in processes of their own so that each has the threads asked for and no caches.
@@ -154,6 +157,7 @@ class Measured:
 def main() -> None:
     """Run all measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=_PARTS, help="a part; may be repeated; default: all")
     parser.add_argument("--text", type=Path, help="JSON lines to tokenise; default: Python files of this machine")
     parser.add_argument("--mib", type=float, default=30, help="text to tokenise")
     parser.add_argument("--workers", type=int, default=2)
@@ -161,15 +165,19 @@ def main() -> None:
     parser.add_argument("--gpt-neox", type=Path, help="folder of GPT-NeoX")
     parser.add_argument("--gpt-neox-python", default=sys.executable, help="interpreter that has its requirements")
     options = parser.parse_args()
+    parts = options.only or _PARTS
     print(f"Python {sys.version.split()[0]}, numpy {np.__version__}, {os.cpu_count()} CPUs, wall (processor) seconds")
     neox = Upstream(options.gpt_neox, options.gpt_neox_python) if options.gpt_neox else None
     with tempfile.TemporaryDirectory() as folder:
-        text = options.text or _python_text(Path(folder), options.mib)
-        tokenising(Path(folder), text, options.workers, options.repeats, neox)
-        for documents, tokens in ((1_000_000, 1_000_000_000), (5_000_000, 500_000_000)):
+        if "tokenise" in parts:
+            text = options.text or _python_text(Path(folder), options.mib)
+            tokenising(Path(folder), text, options.workers, options.repeats, neox)
+        for documents, tokens in _INDEXED if "index" in parts else ():
             index_maps(documents, tokens, options.repeats, neox)
-        reading(Path(folder), options.repeats)
-    blending()
+        if "read" in parts:
+            reading(Path(folder), options.repeats)
+    if "blend" in parts:
+        blending()
 
 
 def _python_text(folder: Path, mib: float) -> Path:
