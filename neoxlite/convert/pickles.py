@@ -114,11 +114,12 @@ def load_data(path: Path) -> Any:
     try:
         with path.open("rb") as file:
             mapped = file.read(4) == b"PK\x03\x04"  # torch's format since 1.6
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}", hint="copy it again") from None
+    try:
         with warnings.catch_warnings(), torch.serialization.safe_globals(_ALLOWED):
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", mmap=mapped or None, weights_only=True)
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}", hint="copy it again") from None
     except pickle.UnpicklingError as error:
         raise _refused(path, str(error)) from None
     except Exception as error:  # torch and pickle raise all kinds for a damaged file

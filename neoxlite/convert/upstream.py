@@ -226,8 +226,11 @@ class Upstream:
     def _refuse_unused(self, spec: ModelSpec, used: set[tuple[int, str]]) -> None:
         for layer in self.layer_numbers():
             for name in sorted(self.local_names(layer)):
-                # GPT-NeoX keeps a second norm where gpt_j_tied leaves it without part in the computation.
-                idle = spec.shared_norm and name.startswith("post_attention_layernorm.")
+                # GPT-NeoX keeps a second norm where gpt_j_tied leaves it without part in the computation, and a last
+                # stage may have written its copy of a tied matrix.
+                idle = (spec.shared_norm and name.startswith("post_attention_layernorm.")) or (
+                    spec.tied_head and layer == spec.num_list_layers - 1 and name == "word_embeddings.weight"
+                )
                 if (layer, name) not in used and not idle:
                     raise CheckpointError(
                         f"{self.folder}: layer {layer} has {name}, which this configuration has not",

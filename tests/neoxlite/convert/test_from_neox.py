@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import torch
 import yaml
 
 from neoxlite.convert.from_neox import convert
+from neoxlite.errors import CheckpointError
 from tests.neoxlite.convert.samples import neox_config
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "checkpoint"
@@ -87,3 +90,213 @@ def test_training_goes_on_at_another_layout(name: str, layout: dict[str, Any], w
     cfg = load_config(write_config(tmp_path / "run.yml", name, **layout), world_size=2)
     losses = world.run(2, losses_of, cfg, done.folder, DATA[name]["tokens"], 32)[0]
     assert losses == pytest.approx(DATA[name]["loss_steps_3_5_when_continued"], abs=2e-5)
+
+
+MODEL = Path(__file__).parents[2] / "golden" / "model"
+VARIANTS = json.loads((MODEL / "model.json").read_text())["variants"]
+
+
+def megatron_slices(name: str, weight: np.ndarray, config: dict[str, Any], ranks: int, rng: Any) -> list[np.ndarray]:
+    """Slice a parameter of GPT-NeoX as its layers do under tensor parallelism (megatron/mpu/layers.py).
+
+    Column-parallel matrices (qkv by heads, or by queries, keys and values each with grouped queries; the MLP's first
+    one, whose halves a gated MLP slices each) by rows, row-parallel ones by columns, the vocabulary by rows. What is on
+    every rank is there whole; the output biases under gpt_j_residual count by their sum, so each rank has another one.
+    """
+    parts = [weight]
+    if "query_key_value" in name and "num_kv_heads" in config:
+        heads, kv, size = config["num_attention_heads"], config["num_kv_heads"], config["hidden_size"]
+        head = size // heads
+        parts = np.split(weight, [heads * head, (heads + kv) * head])
+    elif "linear1" in name and config["activation"] in ("swiglu", "geglu"):
+        parts = np.split(weight, 2)
+    if any(word in name for word in ("query_key_value", "linear1", "word_embeddings", "final_linear")):
+        return [np.concatenate([np.split(one, ranks)[rank] for one in parts]) for rank in range(ranks)]
+    if name.endswith(("attention.dense.weight", "linear2.weight")):
+        return np.split(weight, ranks, axis=1)
+    if config["gpt_j_residual"] and name.endswith(("attention.dense.bias", "linear2.bias")):
+        others = [rng.standard_normal(weight.shape).astype(np.float32) for _ in range(ranks - 1)]
+        return [*others, weight - sum(others)]
+    return [weight] * ranks
+
+
+def write_sliced(folder: Path, variant: dict[str, Any], ranks: int, *, old_names: bool = False) -> None:
+    """Write the layer and mp_rank files of a golden model as ``ranks`` tensor-parallel ranks would have."""
+    arrays, rng = np.load(MODEL / "weights.npz"), np.random.default_rng(0)
+    layers: dict[tuple[int, int], dict[str, torch.Tensor]] = {}
+    for name, key in variant["weights"].items():
+        layer, _, local = name.replace("tied_modules.embed", "0").partition(".")
+        if old_names:
+            local = local.replace("linear1", "dense_h_to_4h").replace("linear2", "dense_4h_to_h")
+        slices = megatron_slices(name, arrays[key].astype(np.float32), variant["config"], ranks, rng)
+        for rank, one in enumerate(slices):
+            layers.setdefault((int(layer), rank), {})[local] = torch.from_numpy(np.ascontiguousarray(one))
+    folder.mkdir(parents=True)
+    for (layer, rank), content in layers.items():
+        if old_names and 2 <= layer < 5:
+            content["attention.rotary_emb.inv_freq"] = torch.zeros(8)
+        torch.save(content, folder / f"layer_{layer:02d}-model_{rank:02d}-model_states.pt")
+    args = {key: variant["config"][key] for key in ("num_layers", "hidden_size", "num_attention_heads")}
+    for rank in range(ranks):
+        state = {"module": None, "optimizer": None, "iteration": 5, "dp_world_size": 1, "skipped_steps": 0}
+        state |= {"args": {**args, "padded_vocab_size": 128, "model_parallel_size": ranks}, "client_set": {1, 2}}
+        torch.save(state, folder / f"mp_rank_{rank:02d}_model_states.pt")
+    (folder.parent / "latest").write_text(folder.name)
+
+
+@pytest.mark.parametrize("old_names", [False, True], ids=["head", "old"])
+@pytest.mark.parametrize("name", ["rotary25", "gptj", "gptj_tied", "gptj_tied_embed", "llama_gqa2", "learned"])
+def test_slices_of_two_ranks_become_gpt_neox_s_logits(name: str, old_names: bool, tmp_path: Path) -> None:
+    """Merged rightly: column, row, vocabulary, interleaved qkv, gated halves, summed biases; old and new names."""
+    from neoxlite.checkpoint.load import load_weights
+    from neoxlite.config import load_config
+    from neoxlite.model.gpt import GPTModel
+    from neoxlite.model.spec import ModelSpec
+
+    variant = VARIANTS[name]
+    write_sliced(tmp_path / "neox" / "global_step5", variant, 2, old_names=old_names)
+    config = tmp_path / "model.yml"
+    keys = {**variant["config"], "train_micro_batch_size_per_gpu": 1, "train_iters": 1}
+    config.write_text(yaml.safe_dump(keys | {"tokenizer_type": "CharLevelTokenizer"}))
+    done = convert(tmp_path / "neox", tmp_path / "out", [str(config)], with_optimizer=False)
+    assert (done.layout, done.iteration) == ("dp 1 x pp 1 x tp 2", 5)
+    model = GPTModel(ModelSpec.from_config(load_config(config), 128))
+    load_weights(done.folder, model)
+    tokens = torch.from_numpy(np.load(MODEL / "tokens.npy").astype(np.int64))[:, :-1]
+    with torch.no_grad():
+        logits = model(tokens).numpy()
+    np.testing.assert_allclose(logits, np.load(MODEL / f"{name}.npz")["logits"], atol=5e-5, rtol=0)
+
+
+class Hostile:
+    """Pickles as a call of a function of Python's standard library."""
+
+    def __init__(self, mark: Path):
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.mark),)
+
+
+def test_a_pickle_that_would_run_a_program_is_refused_unread(tmp_path: Path) -> None:
+    """In any file of a checkpoint a call of something else than data is refused by name, and is not made."""
+    config = write_config(tmp_path / "run.yml", "pipe")
+    for name in ("mp_rank_00_model_states.pt", "layer_02-model_00-model_states.pt"):
+        shutil.rmtree(tmp_path / "neox", ignore_errors=True)
+        shutil.copytree(GOLDEN / "pipe", tmp_path / "neox")
+        torch.save(
+            {"input_layernorm.weight": Hostile(tmp_path / "was here")}, tmp_path / "neox" / "global_step3" / name
+        )
+        with pytest.raises(CheckpointError, match=f"{name} holds more than tensors and plain data: posix.mkdir"):
+            convert(tmp_path / "neox", tmp_path / "out", [str(config)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["neox", "run.yml"]
+
+
+def test_damage_and_wrong_configurations_are_named(tmp_path: Path) -> None:
+    """A cut file, a missing one, another configuration, no configuration: one line each, and nothing is written."""
+    config = write_config(tmp_path / "run.yml", "pipe")
+    source = Path(shutil.copytree(GOLDEN / "pipe", tmp_path / "重み")) / "global_step3"
+
+    def refused(told: str, *configs: Path, iteration: int | None = None) -> None:
+        with pytest.raises(CheckpointError) as caught:
+            convert(source.parent, tmp_path / "out", [str(one) for one in configs], iteration=iteration)
+        assert told in caught.value.message
+        assert not (tmp_path / "out").exists()
+
+    other = {"num_layers": 3, "norm": "rmsnorm", "no_weight_tying": False, "hidden_size": 32}
+    for key, value in other.items():
+        wrong = write_config(tmp_path / "wrong.yml", "pipe", **{key: value})
+        told = {"norm": "has no input_layernorm.scale", "no_weight_tying": "has final_linear.weight"}
+        refused(told.get(key, f"was trained with {key}: "), wrong)
+    refused("its own configuration: ")
+    refused("has no checkpoint of GPT-NeoX global_step9", config, iteration=9)
+    layer = source / "layer_03-model_00-model_states.pt"
+    data = layer.read_bytes()
+    for cut in (0, 10, len(data) // 2, len(data) - 30):
+        layer.write_bytes(data[:cut])
+        refused(f"{layer} is damaged: ", config)
+    layer.unlink()
+    refused("layer 3 has no input_layernorm.weight", config)
+    layer.write_bytes(data)
+    state = torch.load(source / "mp_rank_00_model_states.pt", weights_only=False)
+    torch.save({**state, "iteration": "three"}, source / "mp_rank_00_model_states.pt")
+    refused("iteration is 'three'", config)
+    torch.save({**state, "optimizer": None}, source / "mp_rank_00_model_states.pt")
+    refused("has no optimizer state of Adam", config)
+    torch.save([1, 2], source / "mp_rank_00_model_states.pt")
+    refused("it holds no table", config)
+    (source / "mp_rank_00_model_states.pt").unlink()
+    refused("has no checkpoint of GPT-NeoX", config)
+
+
+def saved_by_deepspeed(ranks: Any, cfg: Any, folder: Path, own: Path, rows: Any) -> None:
+    """Train two steps, then save with DeepSpeed's own method, as GPT-NeoX does, and with ours."""
+    from neoxlite.checkpoint.save import Contents, save
+    from neoxlite.model.spec import ModelSpec
+    from neoxlite.parallel.distributed import join_world, leave_world
+    from neoxlite.parallel.topology import Grid, create_topology
+    from neoxlite.training.create import create_engine
+
+    warnings.simplefilter("ignore")
+    join_world(ranks, torch.device("cpu"))
+    grid = Grid(cfg.pipe_parallel_size, cfg.data_parallel_size, cfg.model_parallel_size)
+    topology = create_topology(grid, ranks.rank)
+    engine = create_engine(cfg, ModelSpec.from_config(cfg, 64), topology, torch.device("cpu"), None)
+    for iteration in range(2):
+        engine.set_lr(0.01)
+        engine.train_step([rows[iteration, topology.data_rank]], iteration + 1)
+    args = {"num_layers": cfg.num_layers, "padded_vocab_size": 64, "model_parallel_size": cfg.model_parallel_size}
+    state = {"iteration": 2, "args": args, "lr_scheduler": None}
+    engine.deepspeed.save_checkpoint(str(folder), tag="global_step2", client_state=state)
+    save(own, engine, Contents({"iteration": 2}))
+    leave_world()
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("pp", "tp", "dp", "keys"),
+    [
+        (2, 2, 1, {"precision": "bfloat16"}),
+        (2, 1, 2, {"no_weight_tying": False}),
+        (2, 2, 1, {"num_kv_heads": 2, "activation": "swiglu", "mlp_multiple_of": 8, "norm": "rmsnorm"}),
+    ],
+    ids=["pp2-tp2-bf16", "pp2-dp2-tied", "pp2-tp2-gqa"],
+)
+def test_shards_of_deepspeed_give_the_whole_optimizer_state(
+    pp: int, tp: int, dp: int, keys: dict[str, Any], world: Any, tmp_path: Path
+) -> None:
+    """Files that DeepSpeed itself wrote on several ranks: weights, master weights and moments as our save has them."""
+    from neoxlite.config import load_config
+    from neoxlite.convert.own import OwnCheckpoint
+
+    config = tmp_path / "run.yml"
+    config.write_text(
+        yaml.safe_dump(
+            neox_config(DATA["pipe"]["config"])
+            | {"hidden_size": 32, "num_attention_heads": 4, "pipe_parallel_size": pp, "model_parallel_size": tp}
+            | {"zero_optimization": {"stage": 1}, "pipe_partition_method": "uniform"}
+            | keys
+        )
+    )
+    cfg = load_config(config, world_size=pp * tp * dp)
+    rows = np.random.default_rng(1).integers(0, 64, (2, dp, 2, 9))
+    world.run(pp * tp * dp, saved_by_deepspeed, cfg, tmp_path / "ds", tmp_path / "own", rows)
+    done = convert(tmp_path / "ds", tmp_path / "out", [str(config)])
+    assert done.layout == f"dp {dp} x pp {pp} x tp {tp}"
+    converted = OwnCheckpoint.open(done.folder)
+    assert converted.training["optimizer_step"] == 2
+    ours = tmp_path / "own" / "global_step2"
+    manifest = json.loads((done.folder / "manifest.json").read_text())
+    own_manifest = json.loads((ours / "manifest.json").read_text())
+    (ours / "manifest.json").write_text(json.dumps({**own_manifest, "training": manifest["training"]}))
+    (ours / "config.yml").write_bytes((done.folder / "config.yml").read_bytes())
+    expected = OwnCheckpoint.open(ours)
+    assert list(converted.weights) == list(expected.weights)
+    for name, weight in expected.weights.items():
+        assert torch.equal(converted.weights[name].whole(), weight.whole()), name
+    there, here = expected.optimizer_state(), converted.optimizer_state()
+    assert set(here) == set(there) == set(expected.weights)
+    for name, kinds in there.items():
+        assert set(here[name]) == set(kinds)
+        for kind, weight in kinds.items():
+            assert torch.equal(here[name][kind].whole(), weight.whole()), (name, kind)
