@@ -11,7 +11,7 @@ from neoxlite.config.reader import Entry
 from neoxlite.config.values import plain, shown, typed
 from neoxlite.errors import ConfigError
 
-BLOCKS = ("optimizer", "zero_optimization", "fp16", "bf16", "data_types", "checkpoint")
+BLOCKS = ("optimizer", "zero_optimization", "fp16", "bf16", "data_types", "checkpoint", "kernels")
 
 
 def typed_block(name: str, entry: Entry) -> dict[Any, Any]:

@@ -146,7 +146,7 @@ def _old_key(row: dict[str, str]) -> OldKey:
 
 @cache
 def key_table() -> dict[str, Key]:
-    """Return the 321 top-level keys of today by name."""
+    """Return the top-level keys of today by name: GPT-NeoX's 321 and neoxlite's own."""
     return {row["name"]: _key(row) for row in _rows() if not row["removed"] and "." not in row["name"]}
 
 

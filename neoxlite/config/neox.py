@@ -129,6 +129,7 @@ class NeoxConfig:
     eval_iters: int
     log_interval: int
     wall_clock_breakdown: bool
+    kernels: dict[str, Any] | None
     tensorboard_dir: str | None
     use_wandb: bool | None
     wandb_group: str | None

@@ -9,7 +9,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from neoxlite.model.cache import KeyValueCache
-from neoxlite.model.layers import Block, build_layers
+from neoxlite.model.head_loss import head_loss
+from neoxlite.model.layers import Block, Head, TiedHead, build_layers
 from neoxlite.model.loss import token_loss
 from neoxlite.model.recompute import run_layers
 from neoxlite.model.spec import ModelSpec
@@ -28,6 +29,8 @@ class GPTModel(nn.Module):
         self.topology = topology if topology is not None else Topology()
         for index, layer in enumerate(build_layers(spec, self.topology)):
             self.add_module(str(index), layer)
+        self.fused_head_loss = False
+        """Whether the loss is computed together with the head (`neoxlite.model.head_loss`)."""
 
     @property
     def layers(self) -> list[nn.Module]:
@@ -43,7 +46,11 @@ class GPTModel(nn.Module):
             loss_mask: (batch, length) weights of the tokens in the mean; None counts all alike.
         """
         embedding, *middle, head = self.layers
-        logits: Tensor = head(run_layers(middle, embedding(tokens), self.spec))
+        x = run_layers(middle, embedding(tokens), self.spec)
+        if labels is not None and self.fused_head_loss:
+            assert isinstance(head, Head | TiedHead)
+            return head_loss(x, head.matrix, labels, loss_mask)
+        logits: Tensor = head(x)
         return logits if labels is None else token_loss(logits, labels, loss_mask, self.topology)
 
     def generate_step(self, tokens: Tensor, cache: KeyValueCache) -> Tensor:

@@ -104,7 +104,9 @@ class Block(nn.Module):
         return x + self._drop(self.mlp(self.post_attention_layernorm(x)), "mlp")
 
     def _drop(self, x: Tensor, branch: str) -> Tensor:
-        return dropout(x, self.dropout, f"{self.block}/{branch}") if self.training else x
+        if not self.training or self.dropout == 0:
+            return x
+        return dropout(x, self.dropout, f"{self.block}/{branch}")
 
 
 class Border(nn.Module):
@@ -137,6 +139,11 @@ class Head(nn.Module):
             spec.hidden_size, spec.padded_vocab_size, bias=False, topology=topology, what="padded vocabulary"
         )
 
+    @property
+    def matrix(self) -> Tensor:
+        """The weights (padded vocabulary / tp, hidden)."""
+        return self.final_linear.weight
+
     def forward(self, x: Tensor) -> Tensor:
         """(batch, length, hidden) -> (batch, length, padded vocabulary / tp)."""
         logits: Tensor = self.final_linear(x)
@@ -150,6 +157,11 @@ class TiedHead(nn.Module):
         super().__init__()
         # In a tuple, so that torch does not register the embedding a second time under this layer's name.
         self._embedding = (embedding,)
+
+    @property
+    def matrix(self) -> Tensor:
+        """The embedding's weights (padded vocabulary / tp, hidden)."""
+        return self._embedding[0].word_embeddings.weight
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, length, hidden) -> (batch, length, padded vocabulary / tp)."""

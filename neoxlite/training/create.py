@@ -8,9 +8,10 @@ import torch
 
 from neoxlite.model.gpt import GPTModel
 from neoxlite.model.init import initialise
+from neoxlite.model.kernels import choose_kernels, compile_blocks
 from neoxlite.model.spec import ModelSpec
 from neoxlite.parallel.topology import Topology
-from neoxlite.training.engine import Engine
+from neoxlite.training.engine import Engine, model_dtype
 from neoxlite.training.stages import stage_bounds
 
 if TYPE_CHECKING:
@@ -25,6 +26,18 @@ def create_engine(
     Raises:
         ConfigError: the model cannot be cut or sliced as the layout asks.
     """
+    kernels = choose_kernels(cfg, spec, topology, device)
+    engine = _engine(cfg, spec, topology, device, eod)
+    engine.notes += kernels.notes
+    if kernels.compile_blocks:
+        compile_blocks(engine.module, cfg.seq_length, device, model_dtype(cfg.precision))
+    if kernels.fused_head_loss:
+        assert isinstance(engine.module, GPTModel)
+        engine.module.fused_head_loss = True
+    return engine
+
+
+def _engine(cfg: NeoxConfig, spec: ModelSpec, topology: Topology, device: torch.device, eod: int | None) -> Engine:
     if topology.pipeline_size == 1:
         model = GPTModel(spec, topology)
         initialise(model, spec, cfg.seed, topology)

@@ -85,7 +85,9 @@ class Engine:
         self._micro: int = cfg.train_micro_batch_size_per_gpu
         self._eod = eod if cfg.eod_mask_loss else None
         model = model.to(device)
-        direct, self.note = uses_direct_zero(cfg, device)
+        direct, note = uses_direct_zero(cfg, device)
+        self.notes = [note] if note else []
+        """Lines for the user about what this engine does without."""
         with quiet_stdout(), _direct_zero(cfg) if direct else contextlib.nullcontext():
             self.deepspeed, *_ = deepspeed.initialize(
                 model=model,

@@ -210,8 +210,8 @@ class Trainer:
         spec = ModelSpec.from_config(cfg, self.padded_vocab_size)
         self._say(f" > total params: {cfg.parameter_count(self.padded_vocab_size):,}")
         engine = create_engine(cfg, spec, self.topology, self.device, eod)
-        if engine.note:
-            self._say(f" > {engine.note}")
+        for note in engine.notes:
+            self._say(f" > {note}")
         engine.phases = Phases(self.device, enabled=cfg.wall_clock_breakdown)
         if self.topology.data_rank == self.topology.tensor_rank == 0:
             # In one write: the stages may share a terminal.

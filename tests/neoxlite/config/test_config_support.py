@@ -26,8 +26,8 @@ _RESOLVED = {
 
 
 def test_table_has_all_keys_once() -> None:
-    """GPT-NeoX at ea7aefd8 declares 321 arguments; every line is well-formed and says what its key means."""
-    assert len(key_table()) == 321
+    """GPT-NeoX at ea7aefd8 declares 321 arguments; every line, ours too, is well-formed and says what its key means."""
+    assert len(key_table().keys() - {"kernels"}) == 321
     assert not key_table().keys() & old_key_table().keys()
     kinds = {"int", "float", "number", "bool", "str", "dict", "list", "any", "choice"}
     assert {key.type for key in key_table().values()} == kinds
