@@ -90,6 +90,8 @@ def _missing(group: GroupCalls, groups: list[GroupCalls], evidence: Evidence) ->
         )
     here = [rank for rank in group.members if rank in group.calls and rank not in absent]
     number = max(group.last(rank) for rank in absent) + 1
+    if absent[0] not in group.calls:
+        number = min((call.sequence for rank in here if (call := group.pending(rank)) is not None), default=number)
     called = next((group.calls[rank][number] for rank in here if number in group.calls[rank]), None)
     what = "" if called is None else f" ({called.shown}{f' at {called.at}' if called.at else ''})"
     dumped = "" if absent[0] in evidence.dumps else ", and left no dump"

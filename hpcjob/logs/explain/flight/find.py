@@ -44,21 +44,23 @@ def is_dump(path: Path) -> bool:
 
 def read_all(paths: Iterable[Path]) -> tuple[dict[int, Dump], list[str]]:
     """Read dumps; of several of one rank the latest. Returns them by rank, and what is wrong with those left out."""
-    newest: dict[int, Path] = {}
+    by_rank: dict[int, list[Path]] = {}
     problems = []
     for path in paths:
         rank = rank_of(path)
         if rank is None:
             problems.append(f"{path.name}: a flight recorder's file whose name does not end in a rank")
-        elif rank not in newest or path.stat().st_mtime_ns > newest[rank].stat().st_mtime_ns:
-            newest[rank] = path
-    dumps = {}
-    for rank, path in sorted(newest.items()):
-        dump, problem = _read(path, rank)
-        if dump is not None:
-            dumps[rank] = dump
-        elif problem is not None:
-            problems.append(problem)
+        else:
+            by_rank.setdefault(rank, []).append(path)
+    dumps: dict[int, Dump] = {}
+    for rank, files in sorted(by_rank.items()):
+        for path in sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True):
+            dump, problem = _read(path, rank)
+            if dump is not None:
+                dumps[rank] = dump
+                break
+            if problem is not None:
+                problems.append(problem)
     return dumps, problems
 
 
