@@ -19,7 +19,7 @@ _NUMBERS = (
     *("loss", "lr", "grad_norm", "loss_scale", "samples_per_s", "tokens_per_s", "tflops", "mfu_percent"),
     *("iteration_time_ms", "memory_gib", "epoch", "learning_rate", "validation_loss"),
 )
-_COUNTS = ("iteration", "step", "train_iters")
+_COUNTS = ("iteration", "step", "train_iters", "skipped")
 _Number = float | None | msgspec.UnsetType
 _Object: Any = msgspec.defstruct(
     "_Object",
@@ -62,7 +62,9 @@ def _iteration(found: Any, number: int | None, at: dict[str, Any]) -> list[Event
     if rate is not None:
         told.setdefault("lr", rate)
     if found.loss_scale is None:
-        del told["loss_scale"]  # the one null that means: there is none
+        del told["loss_scale"]  # here null means that there is none
+    if found.loss is None and found.skipped:
+        del told["loss"]  # and here that each iteration of the interval was skipped
     events: list[Event] = []
     if number is not None and told:
         events.append(Iteration(**at, shape="steps", iteration=number, train_iters=found.train_iters, **told))

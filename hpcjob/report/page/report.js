@@ -42,8 +42,8 @@
   const short = (value) => {
     const size = Math.abs(value);
     if (size === 0) return "0";
-    if (size < 1e-3 || size >= 1e6) return value.toExponential(2).replace(/\.?0+e/, "e");
-    return value.toLocaleString("en", { maximumSignificantDigits: 6 });
+    if (size < 1e-3 || size >= 1e9) return value.toExponential(2).replace(/\.?0+e/, "e");
+    return value.toLocaleString("en", { maximumSignificantDigits: 7 });
   };
 
   function swatch(parent, run) {

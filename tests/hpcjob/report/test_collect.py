@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import math
 from pathlib import Path
 
@@ -86,6 +87,20 @@ def test_json_tells_what_is_not_finite() -> None:
     [(step, value)] = series(log, "grad_norm")
     assert (step, math.isnan(value)) == (7, True)
     assert series(log, "loss_scale") == []
+    assert series(of('{"iteration": 7, "loss": null, "lr": 1.0, "skipped": 10}'), "loss") == []
+
+
+def test_lines_that_upstream_printed() -> None:
+    """GPT-NeoX's own lines, with the inputs they were printed from: a skipped interval tells no loss, NaN is told."""
+    golden = json.loads((Path(__file__).parents[2] / "golden" / "logs" / "log_lines.json").read_text())
+    for case in golden["iteration_line"]:
+        inputs, log = case["inputs"], of(case["line"])
+        assert series(log, "lr") == [(inputs["iteration"], pytest.approx(inputs["learning_rate"], rel=1e-3))]
+        rows = [float(text) for place, text in enumerate(inputs["losses"]) if place not in inputs["skipped_positions"]]
+        found = [loss for _, loss in series(log, "loss")]
+        assert found == ([pytest.approx(sum(rows) / len(rows), rel=1e-5, nan_ok=True)] if rows else [])
+        scale = [loss for _, loss in series(log, "loss_scale")]
+        assert scale == ([inputs["loss_scale"]] if inputs["precision"] == "fp16" else [])
 
 
 @pytest.mark.parametrize(

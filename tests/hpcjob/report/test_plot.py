@@ -226,6 +226,39 @@ def test_without_the_extra(
     assert not Path("x.png").exists()
 
 
+@pytest.mark.parametrize(
+    "count", [pytest.param(50_000, marks=pytest.mark.ci), pytest.param(1_000_000, marks=pytest.mark.full)]
+)
+def test_a_long_run(here: Path, count: int) -> None:
+    """The page stays small; each spike of the log is drawn and marked; ends and extremes are there."""
+    planted = range(count // 100 + 7, count, count // 50)
+    with (here / "long.jsonl").open("w") as file:
+        for step in range(1, count + 1):
+            loss = 5.0 if step in planted else 2 + step * 7919 % 1009 / 1e5
+            file.write(f'{{"iteration": {step}, "loss": {loss}, "grad_norm": {1 + step % 13 / 100}, "lr": 1e-4}}\n')
+    assert main(["plot", "long.jsonl", "-o", "long.html"]) == 0
+    assert Path("long.html").stat().st_size < 5_000_000
+    loss = Page(Path("long.html").read_text(encoding="utf-8")).data["charts"][0]["series"][0]
+    drawn = dict(zip(loss["x"], loss["y"], strict=True))
+    assert {step: drawn.get(step) for step in planted} == dict.fromkeys(planted, 5.0)
+    assert [spike["at"] for spike in loss["spikes"]] == list(planted)
+    assert (loss["x"][0], loss["x"][-1], loss["total"]) == (1, count, count)
+    assert len(loss["x"]) <= 6_000
+    assert min(loss["y"]) == 2.0
+
+
+def test_many_runs(here: Path) -> None:
+    """Forty runs share the points that fit into a page."""
+    for run in range(40):
+        lines = [neox_line(step, f"{2 + step * 7919 % 1009 / 1e5}") for step in range(1, 120)]
+        write(here / f"{run}.log", lines)
+    assert main(["plot", "*.log", "-o", "many.html"]) == 0
+    page = Page(Path("many.html").read_text(encoding="utf-8"))
+    assert len(page.data["runs"]) == 40
+    assert page.texts["h1"] == ["Training runs: 0, 1, 10, 11 and 36 more"]
+    assert all(len(one["x"]) == 119 for chart in page.data["charts"] for one in chart["series"])
+
+
 def test_a_missing_browser(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a browser its tests are skipped with the reason; in continuous integration they fail."""
     from tests.hpcjob.report.browser import find_browser
