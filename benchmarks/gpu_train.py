@@ -1,9 +1,10 @@
 """Tokens per second of `neoxlite train` on one GPU, beside the matrix products that this card sustains in the same run.
 
-    python benchmarks/gpu_train.py 125M:16 1-3B:8 2-7B:4        # size:micro-batch
+    python benchmarks/gpu_train.py 125M:32 125M:32:plain 1-3B:8 2-7B:8        # size:micro-batch[:plain]
 
 The real trainer with its loader, clipping, logging and the DeepSpeed engine, in bf16 with ZeRO-1, sequence 2,048, no
-recomputation, on the Python files of this machine; median of the logged intervals after the first. Needs CUDA.
+recomputation, on the Python files of this machine; median of the logged intervals from the fourth on (iterations 16 to
+40). ``plain``: blocks not compiled, loss apart from the head, DeepSpeed's own optimizer. Needs CUDA.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from pathlib import Path
 
 import torch
 
-ITERATIONS, INTERVAL = 40, 5
+ITERATIONS, INTERVAL, LIMIT_S = 40, 5, 240
+MEDIANS = ("tokens_per_s", "tflops", "iteration_time_ms", "lm_loss")
 NEOXLITE = [sys.executable, "-m", "neoxlite"]
 DATA = """
 train_data_paths: [train_text_document]
@@ -57,8 +59,15 @@ def prepare(folder: Path) -> None:
     (folder / "data.yml").write_text(DATA)
 
 
-def train(folder: Path, size: str, micro_batch: int) -> dict[str, float]:
-    """Train and return the medians of the logged intervals after the first."""
+PLAIN = {
+    "kernels.compile_blocks": "false",
+    "kernels.fused_head_loss": "false",
+    "zero_optimization.implementation": "deepspeed",
+}
+
+
+def train(folder: Path, size: str, micro_batch: int, variant: str) -> dict[str, float]:
+    """Train and return the medians of the logged intervals, and the seconds from the command to the first of them."""
     keys = {
         "train_iters": ITERATIONS,
         "lr_decay_iters": ITERATIONS,
@@ -67,35 +76,45 @@ def train(folder: Path, size: str, micro_batch: int) -> dict[str, float]:
         "eval_iters": 1,
         "train_micro_batch_size_per_gpu": micro_batch,
         "checkpoint_activations": "false",
+        **(PLAIN if variant == "plain" else {}),
     }
-    metrics = folder / f"{size}.jsonl"
+    metrics = folder / f"{size}-{variant}.jsonl"
     settings = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
     environment = {**os.environ, "NEOXLITE_METRICS_FILE": str(metrics)}
     command = [*NEOXLITE, "train", f"{size}.yml", "data.yml", *settings]
-    subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
+    began = time.time()
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+    if run.returncode:
+        raise RuntimeError(f"{size}: exit {run.returncode}\n{run.stdout[-1500:]}\n{run.stderr[-3000:]}")
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
-    rows = [row for row in rows if "iteration_time_ms" in row][1:]
-    return {key: statistics.median(row[key] for row in rows) for key in ("tokens_per_s", "tflops", "iteration_time_ms")}
+    rows = [row for row in rows if "iteration_time_ms" in row]
+    found = {key: statistics.median(row[key] for row in rows[3:]) for key in MEDIANS}
+    return {**found, "start_s": time.time() - began - sum(row["iteration_time_ms"] for row in rows) * INTERVAL / 1000}
 
 
 def main(runs: list[str]) -> None:
     """Print one line a model size."""
     ceiling = matmul_tflops()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, matrix products {ceiling:.0f} TFLOP/s")
-    print(f"{'model':<8} {'micro':>5} {'tokens/s':>10} {'ms/step':>9} {'TFLOP/s':>9} {'of matmul':>10}")
+    print(
+        f"{'model':<8} {'micro':>5} {'variant':<8} {'tokens/s':>10} {'ms/step':>9} {'TFLOP/s':>9} {'of matmul':>10} start s"
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder)
         for run in runs:
-            size, _, micro = run.partition(":")
-            row = train(folder, size, int(micro))
-            share = row["tflops"] / ceiling
+            size, micro, variant = (*run.split(":"), "default")[:3]
+            try:
+                row = train(folder, size, int(micro), variant)
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                print(error, flush=True)
+                continue
             print(
-                f"{size:<8} {micro:>5} {row['tokens_per_s']:>10,.0f} {row['iteration_time_ms']:>9.1f} "
-                f"{row['tflops']:>9.1f} {share:>10.1%}",
+                f"{size:<8} {micro:>5} {variant:<8} {row['tokens_per_s']:>10,.0f} {row['iteration_time_ms']:>9.1f} "
+                f"{row['tflops']:>9.1f} {row['tflops'] / ceiling:>10.1%} {row['start_s']:>7.1f} loss {row['lm_loss']:.4f}",
                 flush=True,
             )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or ["125M:16", "1-3B:8", "2-7B:4"])
+    main(sys.argv[1:] or ["125M:32", "125M:32:plain", "350M:16", "1-3B:8", "1-3B:8:plain", "2-7B:8"])
