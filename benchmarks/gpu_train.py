@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 ITERATIONS, INTERVAL, LIMIT_S = 40, 5, 240
-MEDIANS = ("tokens_per_s", "tflops", "iteration_time_ms", "lm_loss")
+MEDIANS = ("tokens_per_s", "tflops", "iteration_time_ms", "loss")
 NEOXLITE = [sys.executable, "-m", "neoxlite"]
 DATA = """
 train_data_paths: [train_text_document]
@@ -96,9 +96,7 @@ def main(runs: list[str]) -> None:
     """Print one line a model size."""
     ceiling = matmul_tflops()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, matrix products {ceiling:.0f} TFLOP/s")
-    print(
-        f"{'model':<8} {'micro':>5} {'variant':<8} {'tokens/s':>10} {'ms/step':>9} {'TFLOP/s':>9} {'of matmul':>10} start s"
-    )
+    print("model    micro variant    tokens/s   ms/step   TFLOP/s  of matmul  start s    loss")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder)
@@ -109,11 +107,11 @@ def main(runs: list[str]) -> None:
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 print(error, flush=True)
                 continue
-            print(
-                f"{size:<8} {micro:>5} {variant:<8} {row['tokens_per_s']:>10,.0f} {row['iteration_time_ms']:>9.1f} "
-                f"{row['tflops']:>9.1f} {row['tflops'] / ceiling:>10.1%} {row['start_s']:>7.1f} loss {row['lm_loss']:.4f}",
-                flush=True,
+            figures = (
+                f"{row['tokens_per_s']:>10,.0f} {row['iteration_time_ms']:>9.1f} {row['tflops']:>9.1f} "
+                f"{row['tflops'] / ceiling:>10.1%} {row['start_s']:>8.1f} {row['loss']:>7.4f}"
             )
+            print(f"{size:<8} {micro:>5} {variant:<8} {figures}", flush=True)
 
 
 if __name__ == "__main__":
