@@ -188,9 +188,9 @@ def require_iterations(runs: Sequence[Run]) -> list[Run]:
     """
     told = [run for run in runs if len(run.table)]
     if not told:
-        names = ", ".join(run.name for run in runs) or "nothing"
+        names = ", ".join(run.name for run in runs)
         raise InputError(
-            f"no iteration found in {names}",
+            f"no iteration found in {names}" if names else "no log found there",
             hint="The log is empty, or no trainer's: hpcjob tail JOB --errors shows what stopped it before.",
         )
     return told

@@ -24,7 +24,7 @@ from hpcjob.report.quantities import QUANTITIES, Quantity
 from hpcjob.report.runs import Run
 from hpcjob.report.spikes import RULE, Spike
 from hpcjob.report.summary import Summary, spikes_of, summarize
-from hpcjob.report.tables import Floats, Ints
+from hpcjob.report.tables import Floats, Ints, drawable
 from hpcjob.report.thin import thinned
 
 POINTS = 120_000
@@ -160,7 +160,7 @@ def _highest(spikes: Sequence[Spike], count: int) -> list[Spike]:
 
 
 def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
+    return value if drawable(np.float64(value)) else None
 
 
 def _some(values: Sequence[int], count: int) -> list[int]:
@@ -223,7 +223,7 @@ def _events(one: _Read) -> str:
     table = _table(["what", one.run.x_name, "", ""], rows, f"Events of {one.run.name}") if rows else ""
     more = (
         f"<p>The {_ROWS_AT_MOST} highest spikes and the latest {_ROWS_AT_MOST} restarts are listed.</p>"
-        if max(len(one.run.restarts), *map(len, one.spikes.values())) > _ROWS_AT_MOST
+        if max(len(one.run.restarts), 0, *map(len, one.spikes.values())) > _ROWS_AT_MOST
         else ""
     )
     return f'<details><summary>{title}</summary><div class="scroll">{table}</div>{more}</details>'

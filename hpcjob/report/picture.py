@@ -13,7 +13,7 @@ import numpy as np
 from hpcjob.report.quantities import QUANTITIES, Quantity
 from hpcjob.report.runs import Run
 from hpcjob.report.summary import spikes_of
-from hpcjob.report.tables import Floats, Ints
+from hpcjob.report.tables import Floats, Ints, drawable
 from hpcjob.report.thin import thinned
 
 if TYPE_CHECKING:
@@ -96,7 +96,8 @@ def _chart(axis: Axes, quantity: Quantity, runs: Sequence[Run], *, log: bool) ->
         _curve(axis, steps, values, run, colour, _STYLES[number // len(_COLOURS) % len(_STYLES)], number)
         if quantity.name == "loss" and run.validations:
             label = "validation" if number == 0 else None
-            held_out = list(run.validations.values())
+            held_out = np.array(list(run.validations.values()))
+            held_out = np.where(drawable(held_out), held_out, np.nan)
             axis.plot(list(run.validations), held_out, "s", markersize=4, mfc="none", color=colour, label=label)
         _marks(axis, quantity, run, colour)
     if log and any((run.table.series(quantity.name)[1] > 0).any() for run in runs):
@@ -109,7 +110,7 @@ def _chart(axis: Axes, quantity: Quantity, runs: Sequence[Run], *, log: bool) ->
 
 def _curve(axis: Axes, steps: Ints, values: Floats, run: Run, colour: str, style: str, number: int) -> None:
     chosen = thinned(values, _POINTS_AT_MOST)
-    finite = np.where(np.isfinite(values[chosen]), values[chosen], np.nan)
+    finite = np.where(drawable(values[chosen]), values[chosen], np.nan)
     label = _plain(run.name) if number < _LEGEND_AT_MOST else None
     marker = "." if len(chosen) == 1 else None
     axis.plot(steps[chosen], finite, style, color=colour, linewidth=1.1, marker=marker, label=label)

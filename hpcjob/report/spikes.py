@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from hpcjob.report.tables import Bools, Floats, Ints
+from hpcjob.report.tables import Bools, Floats, Ints, drawable
 
 WINDOW = 30
 FEWEST = 10
@@ -30,7 +30,7 @@ class Spike:
 
     Attributes:
         first, last: their steps.
-        at: step of the highest one, or of the first that is not finite.
+        at: step of the highest one, or of the first that is not finite (or beyond 1e100).
         value: there.
         usual: median of the values before the first of them; NaN where there are too few.
         count: how many logged values.
@@ -45,8 +45,8 @@ class Spike:
 
     @property
     def finite(self) -> bool:
-        """Whether the value is a number."""
-        return bool(np.isfinite(self.value))
+        """Whether the value is a number that can be drawn."""
+        return bool(drawable(np.float64(self.value)))
 
 
 def find_spikes(steps: Ints, values: Floats, *, floor: float = FLOOR["loss"]) -> list[Spike]:
@@ -55,7 +55,7 @@ def find_spikes(steps: Ints, values: Floats, *, floor: float = FLOOR["loss"]) ->
     Args:
         floor: least height above the median, as a share of it.
     """
-    finite = np.isfinite(values)
+    finite = drawable(values)
     high = ~finite
     usual = np.full(len(values), np.nan)
     usual[finite], above = _above(values[finite], floor)
@@ -68,7 +68,7 @@ def find_spikes(steps: Ints, values: Floats, *, floor: float = FLOOR["loss"]) ->
 
 
 def _spike(steps: Ints, values: Floats, usual: Floats, places: Ints) -> Spike:
-    bad = places[~np.isfinite(values[places])]
+    bad = places[~drawable(values[places])]
     top = bad[0] if len(bad) else places[np.argmax(values[places])]
     before = usual[places][np.isfinite(usual[places])]
     return Spike(

@@ -20,6 +20,15 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
+_DRAWN_AT_MOST = 1e100
+
+
+def drawable(values: Floats) -> Bools:
+    """Return which values are finite, and not so large that sums and differences on the way to a picture are not."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.abs(values) < _DRAWN_AT_MOST, np.bool_)
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows in ascending order of their steps, each step once.

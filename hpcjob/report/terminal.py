@@ -17,7 +17,7 @@ from hpcjob.report.quantities import QUANTITIES, Quantity
 from hpcjob.report.runs import Run
 from hpcjob.report.spikes import Spike
 from hpcjob.report.summary import Summary, spikes_of, summarize
-from hpcjob.report.tables import Floats, Ints
+from hpcjob.report.tables import Floats, Ints, drawable
 from hpcjob.report.thin import thinned
 
 _COLOURS = ("cyan", "orange", "green", "magenta", "blue", "red", "gray", "white")
@@ -96,7 +96,7 @@ def _chart(
 def _curve(run: Run, name: str, columns: int, *, log: bool) -> tuple[Ints, Floats]:
     """Return the points to draw: finite ones, of a logarithmic scale the logarithms of the positive ones."""
     steps, values = run.table.series(name)
-    finite = np.isfinite(values) & (values > 0) if log else np.isfinite(values)
+    finite = drawable(values) & (values > 0) if log else drawable(values)
     steps, values = steps[finite], values[finite]
     chosen = thinned(values, columns * _POINTS_A_COLUMN)
     return steps[chosen], np.log10(values[chosen]) if log else values[chosen]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpcjob.report.tables import Floats, Ints
+from hpcjob.report.tables import Floats, Ints, drawable
 
 
 def thinned(values: Floats, at_most: int) -> Ints:
@@ -20,7 +20,7 @@ def thinned(values: Floats, at_most: int) -> Ints:
     stretches = max(1, at_most // 4)
     edges = np.linspace(0, count, stretches + 1).astype(np.int64)
     starts, ends = edges[:-1], edges[1:]
-    finite = np.isfinite(values)
+    finite = drawable(values)
     low = _extreme(np.where(finite, values, np.inf), starts, np.minimum)
     high = _extreme(np.where(finite, values, -np.inf), starts, np.maximum)
     return np.unique(np.concatenate([starts, ends - 1, low, high]))

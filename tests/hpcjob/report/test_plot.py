@@ -6,6 +6,7 @@ import gzip
 import html.parser
 import io
 import json
+import random
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -69,7 +70,7 @@ def test_terminal_options(logs: Path, capsys: pytest.CaptureFixture[str], more: 
 @pytest.mark.parametrize(
     ("name", "begin"),
     [
-        ("x.svg", b"<?xml"),
+        pytest.param("x.svg", b"<?xml", marks=pytest.mark.ci),
         pytest.param("x.png", b"\x89PNG\r\n\x1a\n", marks=pytest.mark.ci),
         pytest.param("x.pdf", b"%PDF", marks=pytest.mark.ci),
     ],
@@ -193,11 +194,15 @@ def test_the_page_of_a_hostile_script_end() -> None:
         (["b.log", "--from", "99"], "no iteration found in b\n"),
         (["none.log"], "no jobs are recorded here, and no file 'none.log' is here\n"),
         (["*.nothing"], "*.nothing: no file of that pattern\n"),
+        (["folder"], "no log found there\n"),
+        (["noise.bin"], "no iteration found in noise\n"),
         (["b.log", "-o", "no/such/x.html"], "--output no/such/x.html: No such file or directory\n"),
     ],
 )
 def test_refused(logs: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
     """One line what is wrong, one line what to do."""
+    (logs / "folder").mkdir()
+    (logs / "noise.bin").write_bytes(random.Random(1).randbytes(100_000))
     assert main(["plot", *arguments]) == 2
     assert capsys.readouterr().err.startswith(f"hpcjob: {told}")
 
@@ -245,6 +250,46 @@ def test_a_long_run(here: Path, count: int) -> None:
     assert (loss["x"][0], loss["x"][-1], loss["total"]) == (1, count, count)
     assert len(loss["x"]) <= 6_000
     assert min(loss["y"]) == 2.0
+
+
+ODD = {
+    "one": ['{"iteration": 5, "loss": 2.0}'],
+    "zero": ['{"iteration": 0, "loss": 0.0}', '{"iteration": 1, "loss": 0}'],
+    "huge": [
+        '{"iteration": 1, "loss": 1.7e308}',
+        '{"iteration": 2, "loss": -1.7e308}',
+        '{"iteration": 3, "loss": 1e99}',
+    ],
+    "tiny": [f'{{"iteration": {step}, "loss": 5e-324}}' for step in range(30)],
+    "not finite": [f'{{"iteration": {step}, "loss": null}}' for step in range(30)],
+    "large steps": [f'{{"iteration": {step}, "loss": 2.0}}' for step in (1, 4 * 10**17, 4 * 10**17 + 1)],
+    "negative": [f'{{"iteration": {step}, "loss": -2.0}}' for step in range(30)],
+    "no loss": [f'{{"iteration": {step}, "lr": 0.5}}' for step in range(30)],
+    "backwards": [f'{{"iteration": {step}, "loss": {step}}}' for step in range(30, 0, -1)],
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_numbers(here: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """Whatever a log tells is drawn, exported and summed up: no traceback, no warning, no number made up."""
+    pytest.importorskip("plotext")
+    (here / "odd.log").write_text("\n".join(ODD[name]) + "\n")
+    commands = [["plot", "odd.log", "-o", "x.html"], ["plot", "odd.log", "--json"], ["export", "odd.log", "--csv"]]
+    for command in [*commands, ["export", "odd.log", "--json"], ["export", "odd.log", "--tensorboard", "-o", "board"]]:
+        assert main(command) == 0
+    for log in ([], ["--log"]):
+        assert main(["plot", "odd.log", *log]) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", ODD)
+def test_pictures_of_odd_numbers(here: Path, name: str) -> None:
+    """The same for pictures."""
+    pytest.importorskip("matplotlib")
+    (here / "odd.log").write_text("\n".join(ODD[name]) + "\n")
+    for arguments in (["-o", "x.svg"], ["-o", "x.svg", "--log"]):
+        assert main(["plot", "odd.log", *arguments]) == 0
 
 
 def test_many_runs(here: Path) -> None:

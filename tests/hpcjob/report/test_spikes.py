@@ -48,6 +48,7 @@ def test_the_rule(values: list[float], floor: float) -> None:
         assert str(spike.value) == str(odd[0] if odd else max(inside))
 
 
+@pytest.mark.ci
 def test_noise_is_no_spike_and_planted_ones_are_found() -> None:
     """Of a million noisy values next to none is called a spike; of 1,000 raised by half a nat all are."""
     random = np.random.default_rng(20261129)
