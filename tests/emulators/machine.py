@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,35 +50,61 @@ class Machine:
         jobs: dict[str, Job] = json.loads(path.read_text()) if path.exists() else {}
         return jobs
 
-    def add(self, script: str, complete: Callable[[str, Job], None], **known: Any) -> str:
+    def add(
+        self,
+        script: str,
+        complete: Callable[[str, Job], None],
+        *,
+        tasks: Sequence[int] | None = None,
+        step_of: str | None = None,
+        is_step: bool = False,
+        **known: Any,
+    ) -> str:
         """Queue a job, start the process that will run it, and return its number.
 
         ``complete`` is given the number and the job, to add what depends on the number.
+
+        Args:
+            tasks: of an array, the numbers of its elements, each a job called ``NUMBER[TASK]`` beside the array itself.
+            step_of, is_step: it is a step, of that step job or the first of a new one: ``NUMBER_STEP``.
         """
         with self.jobs() as jobs:
-            number = str(self.switch("first_id") + len(jobs))
-            job = {"state": "held" if known["held"] else "queued", "created": time.time(), **known}
-            complete(number, job)
-            jobs[number] = job
-            spool = self.folder / number
-            spool.mkdir()
-            (spool / "script").write_text(script)
-            (spool / "script").chmod(0o700)
-        runner = [sys.executable, "-E", "-s", "-S", str(ENTRY), "run", str(self.folder), number]
-        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        subprocess.Popen(runner, start_new_session=True, **quiet)  # type: ignore[call-overload]
+            number = step_of or str(self.switch("first_id") + len(jobs))
+            if is_step:
+                number += f"_{sum(name.startswith(f'{number}_') for name in jobs)}"
+            names = [number] if tasks is None else [f"{number}[{task}]" for task in tasks]
+            if tasks is not None:
+                jobs[number] = {"state": "array", "created": time.time(), **known}
+                complete(number, jobs[number])
+            for name in names:
+                job = {"state": "held" if known["held"] else "queued", "created": time.time(), **known}
+                if tasks is not None:
+                    job["array"] = number
+                complete(name, job)
+                jobs[name] = job
+                spool = self.folder / name
+                spool.mkdir()
+                (spool / "script").write_text(script)
+                (spool / "script").chmod(0o700)
+        for name in names:
+            runner = [sys.executable, "-E", "-s", "-S", str(ENTRY), "run", str(self.folder), name]
+            quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            subprocess.Popen(runner, start_new_session=True, **quiet)  # type: ignore[call-overload]
         return number
 
     def delete(self, number: str) -> str:
         """End a job: TERM now, KILL after a while; return the state that it was in."""
+        if self.snapshot()[number]["state"] == "array":
+            parts = [self.delete(name) for name, job in self.snapshot().items() if job.get("array") == number]
+            return "ended" if set(parts) == {"ended"} else "running"
         with self.jobs() as jobs:
             job = jobs[number]
             before = str(job["state"])
             if before in ("queued", "held"):
                 job.update(state="ended", deleted=True, ended=time.time())
-            elif before == "running":
+            elif before in ("starting", "running"):
                 job["deleted"] = True
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError, KeyError):
                     os.killpg(job["pid"], signal.SIGTERM)
         return before
 
@@ -124,14 +150,43 @@ def run(machine: Machine, number: str) -> None:
 
 
 def _wait_to_start(machine: Machine, number: str) -> Job | None:
-    """Return the job when it may start; None if it was deleted first."""
+    """Return the job when it may start; None if it was deleted first, or what it waits for did not come true."""
     while True:
-        job = machine.snapshot()[number]
-        if job["state"] == "ended":
-            return None
-        if job["state"] == "queued" and not machine.switch("full"):
-            return job
+        with machine.jobs() as jobs:
+            job = jobs[number]
+            if job["state"] == "ended":
+                return None
+            verdicts = [verdict(jobs, condition, other) for condition, other in job.get("after", ())]
+            if job["state"] == "queued" and False in verdicts:
+                job.update(state="ended", ended=time.time())
+                return None
+            if job["state"] == "queued" and not machine.switch("full") and all(verdicts) and _has_room(jobs, job):
+                job["state"] = "starting"
+                return job
         time.sleep(_POLL_S)
+
+
+def verdict(jobs: dict[str, Job], condition: str, number: str) -> bool | None:
+    """Return whether a condition on another job has come true; None: it may still.
+
+    Of an array the element that ends last decides. What comes after a job deleted before it ran waits for ever.
+    """
+    parts = [job for name, job in jobs.items() if number in (name, job.get("array")) and job["state"] != "array"]
+    if any(job["state"] != "ended" for job in parts):
+        return None
+    last = max(parts, key=lambda job: float(job["ended"]))
+    if "code" not in last:
+        return None if last.get("deleted") else False
+    well = last["code"] == 0 and not last.get("deleted") and not last.get("over_walltime")
+    return {"afterok": well, "afternotok": not well}.get(condition, True)
+
+
+def _has_room(jobs: dict[str, Job], job: Job) -> bool:
+    """Return whether the array of an element lets one more run."""
+    running = sum(
+        one.get("array") == job.get("array") and one["state"] in ("starting", "running") for one in jobs.values()
+    )
+    return job.get("limit") is None or running < job["limit"]
 
 
 def _attend(machine: Machine, number: str, child: subprocess.Popen[bytes], walltime_s: float) -> tuple[int, bool]:

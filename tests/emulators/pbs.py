@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tests.emulators.machine import Job, Machine, reply
@@ -63,7 +63,7 @@ def qsub(machine: Machine, arguments: list[str]) -> int:
         options += found
     one = dict(options) | dict(given)
     asked = dict(value.split("=", 1) for name, value in options + given if name == "-l")
-    extra = dict(part.split("=", 1) for name, value in options + given if name == "-W" for part in value.split(","))
+    extra = dict(value.split("=", 1) for name, value in options + given if name == "-W")
     name = one.get("-N", Path(rest[0]).name)
     queue = one.get("-q", "workq")
     walltime_s = _seconds(asked.get("walltime", "1:00:00"))
@@ -75,18 +75,29 @@ def qsub(machine: Machine, arguments: list[str]) -> int:
         return _refuse(188, "limits")
     if machine.switch("needs_group") and "group_list" not in extra and "-P" not in one:
         return _refuse(32, "needs_group")
+    tasks, limit = _tasks(one["-J"]) if "-J" in one else (None, None)
+    if tasks is not None and len(tasks) < 2:
+        return _refuse(2, "illegal_array")
+    if tasks is not None and one.get("-r") == "n":
+        return _refuse(1, "array_not_rerunnable")
     submit_dir, home = Path.cwd(), machine.folder / "home"
     home.mkdir(exist_ok=True)
     nodes = int(re.match(r"\d+", asked.get("select", "1"))[0])  # type: ignore[index]
     server = machine.switch("server")
 
     def complete(number: str, job: Job) -> None:
-        job["output"] = one.get("-o", f"{submit_dir}/{name}.o{number}")
+        task = number.partition("[")[2].rstrip("]")
+        job["output"] = one.get("-o", f"{submit_dir}/{name}.o{number}").replace("^array_index^", task)
         job["environment"] = _environment(machine, f"{number}.{server}", job)
+        if task:
+            job["environment"]["PBS_ARRAY_INDEX"] = task
 
     number = machine.add(
         script,
         complete,
+        tasks=tasks,
+        limit=limit,
+        after=_after(extra.get("depend", "")),
         held="-h" in one,
         name=name,
         queue=queue,
@@ -102,8 +113,25 @@ def qsub(machine: Machine, arguments: list[str]) -> int:
     )
     if machine.switch("lose_answer"):
         return _refuse(15031 & 255, "lost_answer")
-    sys.stdout.write(reply("pbs", "submitted", seq=number, server=server))
+    sys.stdout.write(reply("pbs", "submitted", seq=number if tasks is None else f"{number}[]", server=server))
     return 0
+
+
+def _tasks(text: str) -> tuple[list[int] | None, int | None]:
+    """Return the elements of ``X-Y[:Z][%N]``, and how many may run at once; an empty list: that is none."""
+    match = re.fullmatch(r"(\d+)-(\d+)(?::(\d+))?(?:%(\d+))?", text)
+    if match is None:
+        return [], None
+    return list(range(int(match[1]), int(match[2]) + 1, int(match[3] or 1))), int(match[4]) if match[4] else None
+
+
+def _after(text: str) -> list[tuple[str, str]]:
+    """Return the conditions of ``afterok:ID:ID,afterany:ID``, with the numbers of the jobs."""
+    found = []
+    for part in filter(None, text.split(",")):
+        condition, *ids = part.split(":")
+        found += [(condition, job_id.partition(".")[0].removesuffix("[]")) for job_id in ids]
+    return found
 
 
 def _directives(script: str) -> Iterator[str]:
@@ -157,19 +185,64 @@ def qstat(machine: Machine, arguments: list[str]) -> int:
     server = machine.switch("server")
     code = 0
     shown: dict[str, Job] = {}
-    for job_id in ids or [f"{number}.{server}" for number in known]:
-        number = job_id.partition(".")[0]
+    every = [f"{_shown(number, job)}.{server}" for number, job in known.items() if "array" not in job]
+    parts = {job["array"]: [] for job in known.values() if "array" in job}  # type: dict[str, list[str]]
+    for number, job in known.items():
+        if "array" in job:
+            parts[job["array"]].append(number)
+    wanted = [
+        part
+        for job_id in ids or every
+        for number in [_number(job_id.partition(".")[0], known)]
+        for part in [number, *(parts.get(number, []) if "-t" in options else [])]
+    ]
+    for number in wanted:
         job = known.get(number)
-        if job is None or (job["state"] == "ended" and not machine.switch("history")):
+        if job is None or (_has_ended(known, number) and not machine.switch("history")):
             code = _refuse(153, "unknown_job", command="qstat", id=f"{number}.{server}") if ids else code
-        elif job["state"] == "ended" and not past:
-            code = _refuse(35, "finished_qstat", id=f"{number}.{server}") if ids else code
+        elif _has_ended(known, number) and not past:
+            code = _refuse(35, "finished_qstat", id=f"{_shown(number, job)}.{server}") if ids else code
         else:
             shown[number] = job
-    text = "".join(full(number, job, server) for number, job in shown.items())
+    text = "".join(full(_shown(number, job), _as_told(known, number), server) for number, job in shown.items())
     cut = machine.switch("cut")
     sys.stdout.write(text if cut is None else text[:cut])
     return code
+
+
+def _number(text: str, known: Mapping[str, Job]) -> str:
+    """Return the number of a job as it is kept; an array is asked for with its brackets, else it is unknown."""
+    bare = text.removesuffix("[]")
+    return bare if (known.get(bare, {}).get("state") == "array") == text.endswith("[]") else f"{text}?"
+
+
+def _shown(number: str, job: Job) -> str:
+    return f"{number}[]" if job["state"] == "array" else number
+
+
+def _has_ended(known: Mapping[str, Job], number: str) -> bool:
+    """Whether a job is history; the elements of an array become that together."""
+    array = known[number].get("array", number) if number in known else number
+    parts = [job for name, job in known.items() if array in (name, job.get("array")) and job["state"] != "array"]
+    return bool(parts) and all(job["state"] == "ended" for job in parts)
+
+
+def _as_told(known: Mapping[str, Job], number: str) -> Job:
+    """Return a job as it is told of: an array is B once an element has begun, an ended element X until all have."""
+    job = dict(known[number])
+    if job["state"] == "array":
+        parts = [one for one in known.values() if one.get("array") == number]
+        if _has_ended(known, number):
+            last = max(parts, key=lambda one: float(one["ended"]))
+            job.update(
+                {key: last[key] for key in ("code", "deleted", "over_walltime", "started", "ended") if key in last}
+            )
+            job["state"], job["failed"] = "ended", any(one.get("code", 1) for one in parts)
+        else:
+            job["state"] = "begun" if any(one["state"] != "queued" for one in parts) else "queued"
+    elif "array" in job and job["state"] == "ended" and not _has_ended(known, number):
+        job["letter"] = "X"
+    return job
 
 
 def full(number: str, job: Job, server: str = "pbs1") -> str:
@@ -193,6 +266,7 @@ def _wrapped(line: str) -> str:
 
 def _attributes(number: str, job: Job, server: str) -> list[str]:
     state, substate, exit_status, comment = _state(job)
+    state = job.get("letter", state)
     values = {
         "seq": number,
         "server": server,
@@ -225,11 +299,15 @@ def _state(job: Job) -> tuple[str, int, int | None, str | None]:
     """Return state, substate, exit status and comment."""
     if job["state"] == "held":
         return "H", 20, None, None
+    if job["state"] == "queued" and job.get("after"):
+        return "H", 22, None, None
     if job["state"] == "queued":
         return "Q", 10, None, reply("pbs", "comment_waiting").strip()
     at = time.strftime("%a %b %d at %H:%M", time.gmtime(job.get("started", 0)))
     ran = reply("pbs", "comment_running", at=at).strip()
-    if job["state"] == "running":
+    if job["state"] == "begun":
+        return "B", 70, None, None
+    if job["state"] in ("running", "starting"):
         return "R", 42, None, ran
     if "code" not in job:
         return "F", 91 if job.get("deleted") else 92, None, None
@@ -238,6 +316,8 @@ def _state(job: Job) -> tuple[str, int, int | None, str | None]:
         return "F", 91, job.get("status_when_deleted", 271), f"{ran} and terminated"
     if job.get("over_walltime"):
         return "F", 93, -29, f"{ran} and exceeded resource walltime"
+    if job.get("failed"):  # an array's exit status is that of the element that ended last
+        return "F", 93, code, f"{ran} and failed"
     return ("F", 93, code, f"{ran} and failed") if code else ("F", 92, 0, f"{ran} and finished")
 
 
@@ -253,8 +333,8 @@ def qdel(machine: Machine, arguments: list[str]) -> int:
     _, ids = getopt.getopt(arguments, "xW:")
     code = 0
     for job_id in ids:
-        number = job_id.partition(".")[0]
         known = machine.snapshot()
+        number = _number(job_id.partition(".")[0], known)
         if number not in known or (known[number]["state"] == "ended" and not machine.switch("history")):
             code = _refuse(153, "unknown_job", command="qdel", id=job_id)
         elif machine.delete(number) == "ended":
@@ -285,10 +365,11 @@ def _hold_or_release(command: str) -> Callable[[Machine, list[str]], int]:
 def qselect(machine: Machine, arguments: list[str]) -> int:
     """Print the ids of jobs, with ``-x`` those that have ended too."""
     options = dict(getopt.getopt(arguments, "N:u:xs:q:")[0])
-    for number, job in machine.snapshot().items():
-        ended = job["state"] == "ended"
-        if ended and not ("-x" in options and machine.switch("history")):
+    known = machine.snapshot()
+    for number, job in known.items():
+        ended = _has_ended(known, number)
+        if "array" in job or (ended and not ("-x" in options and machine.switch("history"))):
             continue
         if options.get("-N") in (None, job["name"]):
-            print(f"{number}.{machine.switch('server')}")
+            print(f"{_shown(number, job)}.{machine.switch('server')}")
     return 0

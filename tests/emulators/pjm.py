@@ -18,7 +18,12 @@ _PJSUB_LONG = ["mpi=", "norestart", "restart", "omp=", "name=", "at=", "step", "
 _RSCGRPS = {"regular-a", "short-a", "debug-a", "small"}
 _OVER_ELAPSE = 11
 # Word of st, and of the site's STATUS, for a job that has not ended.
-_STATES = {"queued": ("QUE", "QUEUED"), "held": ("HLD", "HOLD"), "running": ("RUN", "RUNNING")}
+_STATES = {
+    "starting": ("RNA", "QUEUED"),
+    "queued": ("QUE", "QUEUED"),
+    "held": ("HLD", "HOLD"),
+    "running": ("RUN", "RUNNING"),
+}
 
 
 def main(machine: Machine, command: str, arguments: list[str]) -> int:
@@ -51,25 +56,44 @@ def pjsub(machine: Machine, arguments: list[str]) -> int:
     if queue not in _RSCGRPS:
         return _refuse("refused_rscgrp", queue=queue)
     name = one.get("-N", Path(path).name)
+    parameters = dict(part.split("=", 1) for part in one.get("--sparam", "").split(",") if "=" in part)
+    tasks = None
+    if "--bulk" in one:
+        if "--step" in one:
+            return _refuse("bulk_and_step")
+        first, last = map(int, one["--sparam"].split("-"))
+        tasks = list(range(first, last + 1))
+    step_of = parameters.get("jid")
+    steps = {number: job for number, job in machine.snapshot().items() if number.startswith(f"{step_of}_")}
+    if step_of and all(job["state"] == "ended" for job in steps.values()):
+        return _refuse("no_job", command="pjsub", id=step_of)
     hours, minutes, seconds = (int(part) for part in limits.get("elapse", "0:10:00").split(":"))
     nodes = int(limits.get("node", "1"))
 
     def complete(number: str, job: Job) -> None:
         nodefile = machine.folder / f"{number}.nodes"
         nodefile.write_text("".join(f"10.1.0.{host}\n" for host in range(1, nodes + 1)))
+        bare, _, task = number.rstrip("]").partition("[")
         output = one.get("-o", "%n.%j.out").replace("%j", number).replace("%n", name)
         job["output"] = str(Path.cwd() / output)
         job["environment"] = {
             "PJM_ENVIRONMENT": "BATCH",
-            "PJM_JOBID": number,
+            "PJM_JOBID": bare.partition("_")[0],
+            "PJM_SUBJOBID": number,
             "PJM_JOBNAME": name,
             "PJM_O_NODEINF": str(nodefile),
             "PJM_O_WORKDIR": job["submit_dir"],
         }
+        if task:
+            job["environment"]["PJM_BULKNUM"] = task
 
     number = machine.add(
         script,
         complete,
+        tasks=tasks,
+        step_of=step_of,
+        is_step="--step" in one,
+        after=[("afterany", number) for number in list(steps)[-1:]],  # the steps of a step job run in their order
         held="--hold" in one,
         name=name,
         queue=queue,
@@ -98,7 +122,7 @@ def pjstat(machine: Machine, arguments: list[str]) -> int:
     """List jobs: those that have not ended, or with ``-H`` those that have."""
     if machine.switch("site") == "wisteria":
         return _wisteria(machine, arguments)
-    past, choose, ids, data = False, "jid,jnam,st", [], False
+    past, choose, ids, data, elements = False, "jid,jnam,st", [], False, False
     words = iter(arguments)
     for word in words:
         if word == "-H" or word.startswith("-H"):
@@ -108,6 +132,8 @@ def pjstat(machine: Machine, arguments: list[str]) -> int:
                 assert following.startswith("day="), following
         elif word == "--data":
             data = True
+        elif word == "-E":
+            elements = True
         elif word.startswith("--choose="):
             choose = word.partition("=")[2]
         elif not word.startswith("-"):
@@ -116,6 +142,10 @@ def pjstat(machine: Machine, arguments: list[str]) -> int:
     lines, code = [f"H,{','.join(column.upper() for column in map(_title, choose.split(',')))}"], 0
     for number in ids or known:
         job = known.get(number)
+        if job is not None and job["state"] == "array":
+            job = _bulk(known, number)
+        if job is not None and "array" in job and not elements:
+            continue
         if job is None or (past and not machine.switch("history")):
             code = _refuse("no_job", command="pjstat", id=number) if ids else code
         elif (job["state"] == "ended") == past:
@@ -126,6 +156,15 @@ def pjstat(machine: Machine, arguments: list[str]) -> int:
     cut = machine.switch("cut")
     sys.stdout.write(text if cut is None else text[:cut])
     return code
+
+
+def _bulk(known: dict[str, Job], number: str) -> Job:
+    """Return the bulk job itself: it runs while an element does, and has no end code of its own."""
+    parts = [job for job in known.values() if job.get("array") == number]
+    ended = all(job["state"] == "ended" for job in parts)
+    waiting = all(job["state"] == "queued" for job in parts)
+    deleted = ended and any(job.get("deleted") for job in parts)
+    return {**known[number], "state": "ended" if ended else "queued" if waiting else "running", "deleted": deleted}
 
 
 def _title(column: str) -> str:

@@ -9,13 +9,13 @@
 #PJM -o %n.%j.out
 #PJM --norestart
 # Wisteria/BDEC-01 Aquarius, the University of Tokyo: made by hpcjob 0.1.0
-# template pjm.sh.j2 over base.sh.j2 and parts, sha256 31dd05cfe0ef
+# template pjm.sh.j2 over base.sh.j2 and parts, sha256 1572ca1c67a2
 # submit: pjsub FILE
 
 set -euo pipefail
 
 # --- Job folder ------------------------------------------------------------------------------------------------------
-job_id=${PJM_JOBID:?is set by the scheduler: submit this script with pjsub}
+job_id=${PJM_SUBJOBID:-${PJM_JOBID:?is set by the scheduler: submit this script with pjsub}} # of a step ID_NUMBER
 cd "$PJM_O_WORKDIR"
 submit_dir=$PWD
 jobdir=$submit_dir/outputs/gpt-2.7B/$(date -u +%Y%m%dT%H%M%SZ)-$job_id

@@ -79,6 +79,7 @@ def test_an_array_and_its_elements(here: Path, hpcjob: Hpcjob) -> None:
     assert hpcjob("list", "--json")[1].count('"id"') == 1
 
 
+@pytest.mark.ci
 def test_cancel_an_element_then_the_array(here: Path, hpcjob: Hpcjob) -> None:
     """A running element ends, a waiting one does not start; the rest goes on until the array is cancelled."""
     job = write("many.yml", command=["sleep", "60"], array="0-3", array_limit=2)
@@ -97,6 +98,7 @@ def test_cancel_an_element_then_the_array(here: Path, hpcjob: Hpcjob) -> None:
     assert told(hpcjob("status", array, "--json")[1])[array]["state"] == "CANCELLED"
 
 
+@pytest.mark.ci
 def test_walltime_of_an_element(here: Path, hpcjob: Hpcjob) -> None:
     """Each element has the walltime to itself."""
     job = write("many.yml", command=["bash", "-c", "[[ $0 == 1 ]] || sleep 60", "{array.index}"], array="0-1",
@@ -132,6 +134,7 @@ def test_chain(here: Path, hpcjob: Hpcjob) -> None:
     assert (code, "has ended (FAILED), afterok does not come true any more" in err) == (2, True)
 
 
+@pytest.mark.ci
 def test_cancel_what_waits(here: Path, hpcjob: Hpcjob) -> None:
     """A job that waits for another is cancelled without having run."""
     first = write("first.yml", command=["sleep", "60"])
@@ -155,6 +158,7 @@ def test_after_what_is_not_there(here: Path, hpcjob: Hpcjob, after: str, words: 
     assert [path.name for path in here.iterdir()] == ["a.yml"]
 
 
+@pytest.mark.ci
 def test_a_sweep(here: Path, hpcjob: Hpcjob) -> None:
     """Four jobs with names that tell them apart; --follow is refused, render shows one."""
     job = write("s.yml", command=["bash", "-c", "echo $A-$B"], sweep={"env.A": ["x", "y"], "env.B": [1, 2]})

@@ -1,0 +1,161 @@
+"""Arrays and chains on PBS and PJM, whose commands are emulated: elements, codes, cancelling, what waits for them."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.hpcjob.cli.test_emulated import BOTH, MakeSite, Site, System, site
+
+__all__ = ["site"]
+
+FREE = ["--set", "profile.limits.array=null"]
+WORK = "echo value=$0; sleep 0.3; exit $1"
+
+
+def write(name: str, **keys: Any) -> str:
+    """Write a job file of a command without ranks."""
+    Path(name).write_text(yaml.safe_dump({"kind": "cpu", "modules": [], **keys}))
+    return name
+
+
+def submit(place: Site, *arguments: str) -> list[dict[str, Any]]:
+    """Submit job files; what is told of each job."""
+    code, out, err = place.hpcjob("submit", *arguments, "-p", "site", "--account", "gg53", "--json", *FREE)
+    assert code == 0, err
+    return [json.loads(line) for line in out.splitlines()]
+
+
+@pytest.mark.parametrize("system", BOTH)
+def test_an_array(site: MakeSite, system: System) -> None:
+    """Each element has its value, log and code, under the indices of the job file; the largest code is the array's."""
+    place = site(system, banner="Maintenance on 12/25: 123 nodes")
+    job = write(
+        "many.yml", command=["bash", "-c", WORK, "{array.value}", "{array.index}"], array=["a b", "it's", "日本"]
+    )
+    (array,) = submit(place, job)
+    assert array["array"] == "0-2"
+    assert "[" not in array["id"]
+    assert place.hpcjob("wait", array["id"])[0] == 2
+    status = place.status()
+    assert (status["state"], status["exit_code"], status["reason"]) == ("FAILED", 2, "2 FAILED (1-2), 1 COMPLETED")
+    for index, value in enumerate(["a b", "it's", "日本"]):
+        element = place.status(f"{array['id']}_{index}")
+        assert (element["state"], element["exit_code"]) == ("FAILED" if index else "COMPLETED", index)
+        assert f"value={value}" in place.hpcjob("tail", f"many_{index}", "-n", "all")[1]
+    assert place.status(f"{array['id'].partition('.')[0]}[1]")["exit_code"] == 1, "as PBS and PJM write it"
+
+
+@pytest.mark.ci
+def test_elements_that_pbs_and_pjm_count_differently(site: MakeSite) -> None:
+    """A list of indices is a range of these schedulers; the throttle is PBS's own; one element is told from another."""
+    place = site("pbs")
+    job = write("many.yml", command=["bash", "-c", "echo + >>t; sleep 0.5; echo - >>t; [[ $0 != 9 ]]", "{array.index}"],
+                array="2,5,9", array_limit=1)  # fmt: skip
+    (array,) = submit(place, job)
+    assert place.hpcjob("wait", array["id"])[0] == 1
+    states = [place.status(f"{array['id']}_{index}")["state"] for index in (2, 5, 9)]
+    assert states == ["COMPLETED", "COMPLETED", "FAILED"]
+    assert Path("t").read_text().split() == ["+", "-"] * 3
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("system", BOTH)
+def test_cancel_one_element(site: MakeSite, system: System) -> None:
+    """The others go on; then the array ends with all that is left of it."""
+    place = site(system)
+    (array,) = submit(place, write("many.yml", command=["sleep", "60"], array="0-1"))
+    place.until("RUNNING", f"{array['id']}_1")
+    assert place.hpcjob("cancel", f"{array['id']}_0")[0] == 0
+    place.until("CANCELLED", f"{array['id']}_0")
+    assert place.status(f"{array['id']}_1")["state"] == "RUNNING"
+    assert place.status()["reason"] == "1 RUNNING, 1 CANCELLED (0)"
+    assert place.hpcjob("cancel", array["id"])[0] == 0
+    assert place.until("CANCELLED")["reason"].startswith("all 2 elements")
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("system", BOTH)
+@pytest.mark.parametrize("bad", [{"down": True}, {"cut": 300}])
+def test_a_query_that_fails_ends_no_element(site: MakeSite, system: System, bad: dict[str, Any]) -> None:
+    """Half an answer says nothing of the elements that are not in it."""
+    place = site(system)
+    (array,) = submit(place, write("many.yml", command=["sleep", "1.5"], array="0-2"))
+    place.until("RUNNING")
+    place.emulator.set(**bad)
+    assert place.status()["state"] in {"UNKNOWN", "RUNNING"}
+    place.emulator.set(down=False, cut=None)
+    assert place.hpcjob("wait", array["id"])[0] == 0
+
+
+@pytest.mark.ci
+def test_chain_on_pbs(site: MakeSite) -> None:
+    """afterok; after a failure PBS removes what waits without a word, and all behind it: the status says so."""
+    place = site("pbs")
+    jobs = [write("a.yml", command=["bash", "-c", "until [[ -e go ]]; do sleep 0.1; done"]),
+            write("b.yml", command=["bash", "-c", "exit 3"]),
+            write("c.yml", command=["touch", "c"]), write("d.yml", command=["touch", "d"])]  # fmt: skip
+    ids = [job["id"] for job in submit(place, *jobs, "--chain")]
+    assert place.status(ids[1])["state"] == "PENDING"
+    Path("go").touch()
+    assert [place.hpcjob("wait", job)[0] for job in ids[:2]] == [0, 3]
+    for job in ids[2:]:
+        assert place.until("CANCELLED", job)["reason"] == "PBS removed it: what it depends on did not come true"
+    assert not Path("c").exists()
+
+
+@pytest.mark.ci
+def test_after_an_array_on_pbs(site: MakeSite) -> None:
+    """PBS judges an array by the element that ends last; the script looks at all of them."""
+    place = site("pbs")
+    job = write("many.yml", command=["bash", "-c", "[[ $0 == 0 ]] && exit 1; sleep 1", "{array.index}"], array="0-1")
+    (array,) = submit(place, job)
+    (after,) = submit(place, write("after.yml", command=["touch", "after"]), "--after", array["id"])
+    assert place.emulator.jobs[after["id"].partition(".")[0]]["after"][0][0] == "afterany"
+    assert place.hpcjob("wait", after["id"])[0] == 87
+    assert f"check: after: job {array['id']} ends with code 0 is asked" in place.hpcjob("tail", after["id"])[1]
+    assert not Path("after").exists()
+
+
+@pytest.mark.ci
+def test_pbs_holds_for_ever_what_waits_for_a_deleted_job(site: MakeSite) -> None:
+    """Deleted before it ran: PBS never starts what waits for it, and cancel says so."""
+    place = site("pbs", full=True)
+    first, second = (job["id"] for job in submit(
+        place, write("a.yml", command=["true"]), write("b.yml", command=["true"]), "--chain"))  # fmt: skip
+    code, _, err = place.hpcjob("cancel", first)
+    assert (code, f"cancel it too ({second})" in err) == (0, True)
+    place.emulator.set(full=False)
+    time.sleep(0.5)
+    assert place.status(second)["state"] == "PENDING"
+
+
+@pytest.mark.ci
+def test_steps_of_pjm(site: MakeSite) -> None:
+    """A chain is one step job; its order is PJM's, the codes are looked at by the scripts."""
+    place = site("pjm")
+    jobs = [write("a.yml", command=["bash", "-c", "sleep 1; touch a"]),
+            write("b.yml", command=["bash", "-c", "[[ -e a ]] && exit 3"]),
+            write("c.yml", command=["touch", "c"])]  # fmt: skip
+    ids = [job["id"] for job in submit(place, *jobs, "--chain")]
+    number = ids[0].partition("_")[0]
+    assert ids == [f"{number}_0", f"{number}_1", f"{number}_2"]
+    assert [place.hpcjob("wait", job)[0] for job in ids] == [0, 3, 87]
+    assert f"job {ids[1]} ends with code 0 is asked" in place.hpcjob("tail", ids[2])[1]
+    assert not Path("c").exists()
+
+
+@pytest.mark.ci
+def test_pjm_has_no_other_dependencies(site: MakeSite) -> None:
+    """A plain job cannot be waited for: it is said, with what can."""
+    place = site("pjm", full=True)
+    (first,) = submit(place, write("a.yml", command=["true"]))
+    job = write("b.yml", command=["true"])
+    code, _, err = place.hpcjob("submit", job, "-p", "site", "--account", "g", "--after", first["id"])
+    assert (code, "is no step" in err, "--chain" in err) == (2, True, True)
+    assert len(place.emulator.jobs) == 1
