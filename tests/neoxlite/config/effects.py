@@ -68,6 +68,18 @@ def optimizer(cfg: NeoxConfig) -> list[dict[str, Any]]:
     return [{name: value for name, value in group.items() if name != "params"} for group in groups]
 
 
+def kernels(cfg: NeoxConfig) -> Any:
+    """What is compiled and fused."""
+    import torch
+
+    from neoxlite.model.kernels import choose_kernels
+    from neoxlite.model.spec import ModelSpec
+    from neoxlite.parallel.topology import Topology
+
+    spec = ModelSpec.from_config(cfg, cfg.padded_vocab_size(VOCABULARY))
+    return choose_kernels(cfg, spec, Topology(), torch.device("cpu"))
+
+
 def who_steps(cfg: NeoxConfig) -> bool:
     """Whether neoxlite's own optimizer takes the steps of ZeRO 1."""
     import torch

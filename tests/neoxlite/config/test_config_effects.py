@@ -135,6 +135,9 @@ BUILT: dict[str, Pair] = {
     "zero_optimization.stage3_prefetch_bucket_size": Pair(effects.engine, 1000, 2000),
     "zero_optimization.stage3_max_live_parameters": Pair(effects.engine, 1000, 2000),
     "zero_optimization.sub_group_size": Pair(effects.engine, 1000, 2000),
+    "kernels": Pair(effects.kernels, None, {"fused_head_loss": True}),
+    "kernels.compile_blocks": Pair(effects.kernels, False, True),
+    "kernels.fused_head_loss": Pair(effects.kernels, False, True),
     "zero_optimization.implementation": Pair(
         effects.who_steps, "direct", "deepspeed", {**_BF16, "zero_optimization": {"stage": 1}}
     ),
@@ -178,6 +181,7 @@ LAUNCHED: dict[str, Pair] = {
     "master_port": Pair(effects.launching, 29500, 29600, _HOSTS),
     "master_addr": Pair(effects.launching, "node1", "node2", _HOSTS),
     "launcher": Pair(effects.launching, "pdsh", "openmpi", _HOSTS),
+    "no_ssh_check": Pair(effects.launching, False, True, _HOSTS),
 }
 
 _RESUME = {"load": "@checkpoints", "train_iters": 6, "lr_decay_iters": 4}
