@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 import time
@@ -33,6 +34,7 @@ _OPEN_FILES_AT_MOST = 128
 _FIRST_WINDOW_BYTES = 64 * 1024
 _MARK_BYTES = 64
 _SILENT_POLLS = 8
+_PIPE_BYTES = 1024 * 1024
 
 T = TypeVar("T")
 Pending = Callable[[str], bool]
@@ -406,6 +408,8 @@ def read_stream(
     """
     cutter = (wanted or Wanted()).cutter(name)
     parser = LineParser(name, hosts=set(hosts))
+    with contextlib.suppress(OSError, AttributeError):  # not everywhere, and not for terminals
+        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     while chunk := os.read(fd, CHUNK_BYTES):
         if last is not None:
             last.append(chunk)

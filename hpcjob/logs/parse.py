@@ -57,6 +57,10 @@ _UNIT_TFLOPS = {"": 1e-12, "K": 1e-9, "M": 1e-6, "G": 1e-3, "T": 1.0, "P": 1e3, 
 
 def _number(text: str) -> float | None:
     """Read the number that a text begins with; FLOPS with their unit become TFLOPS."""
+    try:
+        return float(text)
+    except ValueError:
+        pass  # more stands behind it
     match = _NUMBER.match(text)
     if match is None:
         return None

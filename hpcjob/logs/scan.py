@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import enum
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from hpcjob.logs import engine
@@ -52,9 +53,13 @@ class Shapes:
     Args:
         needles: texts, with the interest in lines that hold them; the first that is found decides.
         bounded: read only so many lines of a shape and file that a flood does not take hours.
+        recent: if not 0, of the lines of which the last matters give those of so many blocks at the end, all of them.
     """
 
-    def __init__(self, needles: Iterable[tuple[Interest, Iterable[bytes]]], *, bounded: bool = True) -> None:
+    def __init__(
+        self, needles: Iterable[tuple[Interest, Iterable[bytes]]], *, bounded: bool = True, recent: int = 0
+    ) -> None:
+        self.recent = recent
         self._texts = [(interest, text) for interest, texts in needles for text in texts]
         self._needles = [(interest, shape(text)) for interest, text in self._texts]
         self._known: dict[bytes, Interest] = {}
@@ -76,10 +81,10 @@ class Shapes:
 
     def want_all(self) -> None:
         """From now on take each line of which the last of a block was enough."""
-        self._needles = [
-            (Interest.ALL if interest is Interest.LAST else interest, needle) for interest, needle in self._needles
-        ]
+        self._texts = [(Interest.ALL if one is Interest.LAST else one, text) for one, text in self._texts]
+        self._needles = [(interest, shape(text)) for interest, text in self._texts]
         self._known.clear()
+        self.glance, self._sharpened = None, False
 
     def interest(self, key: bytes) -> Interest:
         """Return the interest in lines of the shape ``key``."""
@@ -232,7 +237,8 @@ class _Reader:
         self._processes: set[tuple[bytes, bytes]] = set()
         self._counts: dict[bytes, int] = {}
         self._number = 1
-        self._progress: tuple[int, int, bytes] | None = None  # the latest block with such, looked at when it matters
+        # The latest blocks with such, looked at when it matters.
+        self._progress: deque[tuple[int, int, bytes]] = deque(maxlen=max(1, shapes.recent))
         self._some_left = _SOME_BLOCKS
 
     def read(self, offset: int, data: bytes) -> Iterator[tuple[int, int, bytes]]:
@@ -257,7 +263,7 @@ class _Reader:
             yield from self.finish()
             yield from self._pick(block, each, progress)
         elif progress:
-            self._progress = block.number, offset, data
+            self._progress.append((block.number, offset, data))
 
     def _pass(self, offset: int, data: bytes, glance: engine.Glance) -> bool:
         """Pass over a block if its lines need not be looked at."""
@@ -270,16 +276,19 @@ class _Reader:
         if seen & engine.RANKS:
             self._census(data)
         if seen & engine.PROGRESS:
-            self._progress = self._number, offset, data
+            self._progress.append((self._number, offset, data))
         self._number += data.count(b"\n") + 1
         return True
 
     def finish(self) -> Iterator[tuple[int, int, bytes]]:
         """Give the progress that was put off."""
-        if self._progress is not None:
-            block, self._progress = _Block(*self._progress), None
-            progress = [key for key in set(block.keys) if self._shapes.interest(key) is Interest.LAST]
-            yield from self._pick(block, set(), progress)
+        while self._progress:
+            block = _Block(*self._progress.popleft())
+            progress = {key for key in set(block.keys) if self._shapes.interest(key) is Interest.LAST}
+            if self._shapes.recent:
+                yield from self._pick(block, progress, [])
+            else:
+                yield from self._pick(block, set(), list(progress))
 
     def _pick(self, block: _Block, each: set[bytes], progress: list[bytes]) -> Iterator[tuple[int, int, bytes]]:
         lines = block.data.split(b"\n")
@@ -319,7 +328,7 @@ class _Reader:
                     places.add(index)
                 continue
             count = self._counts[key] = self._counts.get(key, 0) + 1
-            if count <= self._shapes.at_most[self._shapes.interest(key)]:
+            if count <= self._shapes.at_most.get(self._shapes.interest(key), sys.maxsize):
                 places.add(index)
         return sorted(places)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hpcjob.errors import InputError
 from hpcjob.logs.filters import LineFilter
 from hpcjob.logs.fold import ranges
-from hpcjob.logs.follow import Follower, read_stream
+from hpcjob.logs.follow import Follower, Wanted, read_stream
 from hpcjob.logs.metrics import Metrics, sequence_length_of
 from hpcjob.logs.output import Output
 from hpcjob.logs.show import show_files, show_stream
@@ -186,8 +186,11 @@ def _show_pipe(pipe: tuple[int, str], request: Request, output: Output) -> None:
         show_digest_of(pipe, digest, output, count=count, follow=request.follow)
         return
     view = _view(Target(), request, output, several=False)
-    lines = read_stream(*pipe, wanted=wanted_by(view))
-    show_stream(lines, view, output, count=request.limit(view.default_count), follow=request.follow)
+    count = request.limit(view.default_count)
+    wanted = wanted_by(view)
+    if isinstance(view, LossView) and not request.follow:
+        wanted = Wanted(view.shapes(count))
+    show_stream(read_stream(*pipe, wanted=wanted), view, output, count=count, follow=request.follow)
     _say_if_nothing(view, request)
 
 

@@ -21,6 +21,7 @@ from hpcjob.logs.scan import Interest, Shapes
 from hpcjob.logs.table import TABLE, IterationTable
 
 T = TypeVar("T")
+_RECENT_AT_MOST = 100
 
 
 class View(Protocol[T]):
@@ -98,10 +99,14 @@ class LossView:
         self._told = -1
         self.whole: Whole | None = self
 
-    def shapes(self) -> Shapes:
-        """Return the shapes of lines of interest."""
-        needles = (*parse.TABLE_NEEDLES, b"seq_length .", *(parse.NEEDLES if self._output.json else ()))
-        return Shapes([(Interest.ALL, needles)], bounded=False)
+    def shapes(self, last: int | None = None) -> Shapes:
+        """Return the shapes of lines of interest; if the ``last`` rows are enough, of those that come last."""
+        rows = parse.TABLE_NEEDLES
+        others = (b"seq_length .", *(parse.NEEDLES if self._output.json else ()))
+        if last is None or self._output.json or last > _RECENT_AT_MOST:
+            return Shapes([(Interest.ALL, (*rows, *others))], bounded=False)
+        # A block with such lines has one row at least, save where its words have another meaning.
+        return Shapes([(Interest.ALL, others), (Interest.LAST, rows)], bounded=False, recent=2 * last + 8)
 
     def pending(self) -> bool:
         """No event goes over several lines."""
