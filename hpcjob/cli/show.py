@@ -85,6 +85,10 @@ def _lines(details: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for key in ("id", "name", "profile", "server", "state", "exit_code", "meaning", "reason"):
         if details[key] not in (None, ""):
             yield key.replace("_", " "), details[key]
+    if details["array"]:
+        yield "array", details["array"]
+    if details["after"]:
+        yield "after", ", ".join(details["after"])
     yield "nodes", details["nodes"]
     if details["walltime_s"]:
         yield "walltime", format_clock(details["walltime_s"])
