@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-BLOCK_BYTES = 16 << 20
+BLOCK_BYTES = 8 << 20
 """Most bytes of a weight that are in memory at a time, as far as one row is not more."""
 
 
