@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
+
+import msgspec
 
 from hpcjob.logs import parse
 from hpcjob.logs.events import Checkpoint, EngineStep, Event, Iteration, Memory, Validation
@@ -20,6 +22,7 @@ from hpcjob.logs.metrics import sequence_length
 from hpcjob.logs.reading import Reader
 from hpcjob.logs.scan import Interest, Shapes
 from hpcjob.logs.sources import Source
+from hpcjob.report.attempts import Attempt, Log
 from hpcjob.report.json_lines import events_of_json
 from hpcjob.report.quantities import COLUMN, NAMES, WIDTH
 from hpcjob.report.tables import Builder, Table, empty, joined
@@ -29,67 +32,6 @@ EPOCH_STEPS = 1_000_000
 _VALUES = attrgetter(*NAMES, "epoch")
 _STEP_AT_MOST = 2**62 // EPOCH_STEPS
 _MEMORY = ("max_allocated_gib", "allocated_gib", "max_reserved_gib", "reserved_gib")
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """Iterations between two starts of a run.
-
-    Attributes:
-        table: what its lines tell.
-        start: iteration of the checkpoint that it loaded, if the log tells.
-        loaded: path of that checkpoint, if the log tells.
-        saved: iteration of each checkpoint saved -> its path, if told.
-        validations: iteration -> loss.
-        by_epoch: steps are millionths of an epoch.
-        source: the log.
-    """
-
-    table: Table
-    start: int | None = None
-    loaded: str | None = None
-    saved: dict[int, str | None] = field(default_factory=dict)
-    validations: dict[int, float] = field(default_factory=dict)
-    by_epoch: bool = False
-    source: str = ""
-
-    @property
-    def first(self) -> int:
-        """Its first step."""
-        return int(self.table.steps[0])
-
-    @property
-    def last(self) -> int:
-        """Its last step."""
-        return int(self.table.steps[-1])
-
-    @property
-    def interval(self) -> int | None:
-        """Steps between its first two rows: how often it logs; None of one row."""
-        return int(self.table.steps[1]) - self.first if len(self.table) > 1 else None
-
-    @property
-    def known_start(self) -> int | None:
-        """Iteration of the checkpoint that it loaded, if that can be."""
-        return self.start if self.start is not None and self.start < self.first else None
-
-    def begins(self, interval: int) -> int:
-        """Return how many iterations were done before it; where that is not told, by its first row and its interval.
-
-        Args:
-            interval: steps between rows, for an attempt of one row.
-        """
-        if self.known_start is not None:
-            return self.known_start
-        return self.first - 1 if self.by_epoch else max(0, self.first - (self.interval or interval))
-
-
-@dataclass(frozen=True)
-class Log:
-    """What the logs of one job tell, and what was left out of them, in words."""
-
-    attempts: list[Attempt]
-    notes: list[str] = field(default_factory=list)
 
 
 def shapes() -> Shapes:
@@ -179,6 +121,7 @@ class _Collector:
         self._sequence: int | None = None
         self._load: Checkpoint | None = None
         self._loads = 0
+        self._loaded_path: str | None = None
         self._saved: dict[int, str | None] = {}  # before the first iteration
         self._memory: float | None = None
 
@@ -251,12 +194,13 @@ class _Collector:
 
     def _checkpoint(self, event: Checkpoint) -> None:
         if event.action == "loaded":
-            if event.iteration is None:  # beside a line that tells the iteration, or of weights alone
+            if event.iteration is None:  # its iteration comes on the next line, or it is of weights alone
+                self._loaded_path = event.path
                 return
             known = [one.open.start == event.iteration and one.loads == self._loads for one in self._streams.values()]
             if known and all(known):
                 return  # another rank says it too
-            self._load = event
+            self._load = event if event.path else msgspec.structs.replace(event, path=self._loaded_path)
             self._loads += 1
             return
         if event.action != "saved":

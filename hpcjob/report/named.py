@@ -19,7 +19,8 @@ from hpcjob.errors import InputError
 from hpcjob.logs.reading import Reader
 from hpcjob.logs.sources import JobFiles, Kind, Source, classify, plain_name
 from hpcjob.logs.target import STANDARD_INPUT, Target, resolve
-from hpcjob.report.collect import Log, gather, read_log, shapes
+from hpcjob.report.attempts import Log
+from hpcjob.report.collect import gather, read_log, shapes
 from hpcjob.report.runs import Run, continues, loads_from, make_run, one_log, went_on
 
 if TYPE_CHECKING:

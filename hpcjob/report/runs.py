@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hpcjob.report.collect import Attempt, Log
+from hpcjob.report.attempts import Attempt, Log
 from hpcjob.report.quantities import NAMES
 from hpcjob.report.tables import Ints, Table, empty, joined
 

@@ -11,7 +11,8 @@ import pytest
 
 from hpcjob.logs.lines import LineParser
 from hpcjob.logs.sources import classify
-from hpcjob.report.collect import Log, gather, read_log, seconds
+from hpcjob.report.attempts import Log
+from hpcjob.report.collect import gather, read_log, seconds
 from hpcjob.report.runs import make_run
 from tests.hpcjob.report.written import HEAD, loaded, neox_line, saved, write
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcjob.report.collect import Attempt, Log, gather
+from hpcjob.report.attempts import Attempt, Log
+from hpcjob.report.collect import gather
 from hpcjob.report.named import load_runs
 from hpcjob.report.quantities import COLUMN, WIDTH
 from hpcjob.report.runs import between, make_run
@@ -93,9 +94,14 @@ def test_files_that_say_where_they_go_on(here: Path) -> None:
     write(here / "1.log", [neox_line(10, "1.5"), neox_line(20, "2.5"), "saved checkpoint at iteration 10 to /c/x\n"])
     write(here / "2.log", [" successfully loaded checkpoint from /c/x at iteration 10\n", neox_line(20, "2.25")])
     write(here / "3.log", [" successfully loaded checkpoint from /c/other at iteration 10\n", neox_line(20, "9.5")])
+    load = "  successfully loaded /c/x/global_step20/mp_rank_00_model_states.pt\n" + loaded(20)  # as GPT-NeoX says it
+    write(here / "4.log", [load, neox_line(30, "3.125")])
     first, other = load_runs(["*.log"])
-    assert (first.table.series("loss")[1].tolist(), [one.at for one in first.restarts]) == ([1.5, 2.25], [10])
-    assert (other.name, len(load_runs(["*.log"], merge=False))) == ("3", 3)
+    assert (first.table.series("loss")[1].tolist(), [one.at for one in first.restarts]) == (
+        [1.5, 2.25, 3.125],
+        [10, 20],
+    )
+    assert (other.name, len(load_runs(["*.log"], merge=False))) == ("3", 4)
 
 
 def test_names_that_meet(here: Path) -> None:

@@ -22,6 +22,8 @@ from tests.hpcjob.report.written import neox_line
 
 screen = pytest.importorskip("hpcjob.report.screen", reason="textual is not installed")
 
+dialogs = pytest.importorskip("hpcjob.report.dialogs")
+
 PATIENCE_S = 60.0
 NAME = "実験 [@click=app.bell]x[/] [red]"
 
@@ -109,14 +111,14 @@ def test_cancel_asks_first(here: Path) -> None:
         await until(pilot, lambda: app.chosen and app.chosen.status.state is State.RUNNING and lines_of(app))
         for answer in ("n", "escape", "enter"):
             await pilot.press("c")
-            await until(pilot, lambda: isinstance(app.screen, screen.Confirm))
+            await until(pilot, lambda: isinstance(app.screen, dialogs.Confirm))
             assert "victim" in str(app.screen.query_one("#question").render())
             await pilot.press(answer)
-            await until(pilot, lambda: not isinstance(app.screen, screen.Confirm))
+            await until(pilot, lambda: not isinstance(app.screen, dialogs.Confirm))
         assert read_exit_record(record.jobdir, record.id) is None
         assert said(app) == []
         await pilot.press("c")
-        await until(pilot, lambda: isinstance(app.screen, screen.Confirm))
+        await until(pilot, lambda: isinstance(app.screen, dialogs.Confirm))
         await pilot.press("y")
         await until(pilot, lambda: app.chosen.status.state is State.CANCELLED)
         assert any(record.id in text for text in said(app))
@@ -125,7 +127,7 @@ def test_cancel_asks_first(here: Path) -> None:
         assert left.signal == "TERM"
         await pilot.press("c")  # once more: nothing to ask
         await until(pilot, lambda: f"{record.id} has ended: CANCELLED" in said(app))
-        assert not isinstance(app.screen, screen.Confirm)
+        assert not isinstance(app.screen, dialogs.Confirm)
 
     drive(scene)
 
@@ -145,12 +147,12 @@ def test_explain_and_choosing(here: Path) -> None:
         await until(pilot, lambda: any(oom in line for line in lines_of(app)))
         assert app.chosen.record.id == failed.id
         await pilot.press("e")
-        await until(pilot, lambda: isinstance(app.screen, screen.Reading))
+        await until(pilot, lambda: isinstance(app.screen, dialogs.Reading))
         verdict = str(app.screen.query_one("#verdict").render())
         assert "cause" in verdict
         assert "68" in verdict
         await pilot.press("escape")
-        await until(pilot, lambda: not isinstance(app.screen, screen.Reading))
+        await until(pilot, lambda: not isinstance(app.screen, dialogs.Reading))
 
     drive(scene)
 
