@@ -1,8 +1,8 @@
 """What it costs to follow a job's files, and how soon a huge one is open: used by benchmarks/logs.py.
 
 Following: a writer appends lines of NCCL and of a trainer to 64 rank files at 5 MB/s in sum; ``hpcjob tail -f`` reads
-them. Its CPU time comes from /proc, and the delay of each iteration is taken from when the writer had written it to when the
-reader printed it.
+them. Its CPU time comes from /proc, and the delay of each iteration is taken from when the writer had written it to
+when the reader printed it.
 
 Opening: a sparse file of 100 GB whose last megabytes are a log.
 """

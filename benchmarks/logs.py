@@ -2,6 +2,8 @@
 
     python benchmarks/logs.py [--megabytes 200]
 
+Then how soon the last lines of 100 GB are shown, and what following 64 growing files costs (log_following.py).
+
 The log is made of the lines that a job with NCCL_DEBUG=INFO writes: 98 % from NCCL, 2 % from the trainer, one
 traceback at the end; ``grep`` runs once with a few words and once with all texts that ``explain`` looks for. Each
 figure is the best of three in a process of its own, the start of Python included; the file is in the page cache.
@@ -17,6 +19,8 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+from log_following import following, opening
 
 TRAINING = (
     " samples/sec: 27.346 | iteration {i:8d}/  320000 | elapsed time per iteration (ms): 1170.2 "
@@ -71,6 +75,20 @@ def view(*options: str) -> Callable[[Path], None]:
     return run
 
 
+def piped(path: Path) -> None:
+    """Run ``hpcjob tail - --loss``, which has to read all of the pipe for its last rows."""
+    from hpcjob.cli import main
+
+    with subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE) as cat, Path(os.devnull).open("w") as nowhere:
+        assert cat.stdout is not None
+        os.dup2(cat.stdout.fileno(), sys.stdin.fileno())
+        sys.stdout = nowhere
+        try:
+            main(["tail", "-", "--loss"])
+        finally:
+            sys.stdout = sys.__stdout__
+
+
 def explain(path: Path) -> None:
     """Run ``hpcjob explain`` with its output thrown away."""
     from hpcjob.cli import main
@@ -97,7 +115,9 @@ CASES: dict[str, Callable[[Path], None]] = {
     "lines, cleaned": split_only,
     "explain": explain,
     "tail": view(),
+    "tail --raw": view("--raw"),
     "tail --loss": view("--loss"),
+    "cat | tail - --loss, the last rows": piped,
     "tail --errors": view("--errors"),
     "tail --nccl": view("--nccl"),
 }
@@ -137,6 +157,7 @@ def main() -> None:
             memory = f"{memory_mib:5d} MiB" if memory_mib else ""
             rate = f"{size / seconds / 1e6:8.0f} MB/s {lines / seconds:12,.0f} lines/s"
             print(f"{name:<46} {seconds:7.2f} CPU s {rate} {memory}")
+    print(*opening(TRAINING), following(TRAINING), sep="\n")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,13 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcjob.logs.scan import Interest, Shapes, scan
+from hpcjob.logs.events import Iteration
+from hpcjob.logs.lines import LineParser
+from hpcjob.logs.metrics import Metrics
+from hpcjob.logs.output import Output
+from hpcjob.logs.scan import Interest, Scanner, Shapes, scan
 from hpcjob.logs.shape import shape
+from hpcjob.logs.views import LossView
 
 NEEDLES = (b"out of memory", b"code = -9", b"rank3")
 pieces = st.lists(
@@ -67,6 +72,36 @@ def test_progress_gives_the_last_line_and_floods_the_first() -> None:
     assert found[-1] == b"error"
     assert sum(text.startswith(b"iteration") for text in found) < 10
     assert 1 < sum(text.startswith(b"via") for text in found) < 100
+
+
+@given(
+    kinds=st.lists(st.sampled_from(["iteration", "noise", "flood"]), max_size=60),
+    cuts=st.integers(1, 9),
+    count=st.integers(0, 12),
+)
+@settings(max_examples=100, deadline=None)
+def test_the_last_rows_are_those_of_the_whole(kinds: list[str], cuts: int, count: int) -> None:
+    """Of a pipe only the blocks that come last are looked into: the last rows are the same as of all lines."""
+    texts = {
+        "iteration": " iteration {n}/ 100 | lm_loss: 2.5 | learning rate: 1.0 |",
+        "noise": "word {n}",
+        "flood": "node01:1:2 [0] NCCL INFO Channel {n}\n" * 5,
+    }
+    lines = [texts[kind].format(n=number) for number, kind in enumerate(kinds)]
+    view = LossView(Output(io.StringIO()), Metrics(None))
+    parser = LineParser("log")
+
+    def rows(shapes: Shapes) -> list[int]:
+        scanner = Scanner(shapes)
+        found = []
+        for at in range(0, len(lines), cuts):
+            found += scanner.feed("".join(f"{text}\n" for text in lines[at : at + cuts]).encode())
+        found += scanner.finish()
+        events = [event for _, offset, data in found for event in view.pick(parser.parse(offset, data))]
+        return [event.iteration for event in events if isinstance(event, Iteration) and event.iteration is not None]
+
+    whole = rows(view.shapes())
+    assert rows(view.shapes(count))[-count or len(whole) :] == whole[-count or len(whole) :]
 
 
 def test_what_follows_a_beginning_is_given_until_it_ends() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -411,6 +412,43 @@ def test_colours_on_a_terminal_only(folder: Path, capsys: pytest.CaptureFixture[
         assert "\x1b[" in coloured
         assert "\x1b[2J" not in coloured
     assert "\x1b[3" not in on_terminal([str(folder), "--loss"], {"NO_COLOR": "1"})
+
+
+def test_the_status_stands_at_the_bottom_of_a_terminal(folder: Path) -> None:
+    """As many fields as fit in a line, the first ones first; without a terminal there is none."""
+    coloured = on_terminal([str(folder / "12_job.out"), "-n", "2"], {"NO_COLOR": "1", "COLUMNS": "60"})
+    *_, last = re.sub(r"\x1b\[[0-9;]*m", "", coloured).splitlines()
+    assert last == "iteration 10/320000  loss 0.000123  163,840 tokens/s"
+    done = subprocess.run([*HPCJOB, "tail", str(folder / "12_job.out"), "-n", "2"], capture_output=True, check=True)
+    assert last not in done.stdout.decode()
+    assert b"\x1b" not in done.stdout
+
+
+def test_following_on_a_terminal_draws_the_status_anew(tmp_path: Path, golden: dict[str, Any]) -> None:
+    """It is wiped before a row is written, so that rows stand one below the other; Ctrl-C leaves the last one."""
+    log = tmp_path / "x.log"
+    own = golden["iteration_line"][0]["line"]
+    log.write_text(own)
+    parent, child = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "NO_COLOR": "1"}
+    with subprocess.Popen([*HPCJOB, "tail", str(log), "-f"], stdout=child, env=environment) as process:
+        os.close(child)
+        data = b""
+        while b"iteration 100/320000" not in data:
+            data += os.read(parent, 65536)
+        with log.open("a") as file:
+            file.write(own.replace("     100/", "     200/"))
+        while b"iteration 200/320000" not in data:
+            data += os.read(parent, 65536)
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):
+            while piece := os.read(parent, 65536):
+                data += piece
+        assert process.wait() == 130
+    os.close(parent)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", data.decode().replace("\r\n", "\n"))
+    screen = re.sub(r"[^\n]*\r\x1b\[K", "", text)
+    assert [row.split()[0] for row in screen.splitlines()] == ["iteration", "100/320000", "200/320000", "iteration"]
 
 
 def test_imports_stay_light() -> None:
