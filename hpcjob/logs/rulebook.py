@@ -225,7 +225,7 @@ def own_files() -> list[Path]:
     """Return the user's rule files: ``log_rules/*.yml`` here, in the configuration folder and in ``HPCJOB_PATH``."""
     folders = [Path(), resources.config_dir()]
     folders += [Path(part).expanduser() for part in os.environ.get("HPCJOB_PATH", "").split(os.pathsep) if part]
-    return [file for folder in folders for file in sorted((folder / "log_rules").glob("*.yml"))]
+    return [file.absolute() for folder in folders for file in sorted((folder / "log_rules").glob("*.yml"))]
 
 
 def read(path: Path) -> list[Rule]:

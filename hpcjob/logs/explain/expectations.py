@@ -40,6 +40,14 @@ def differences(evidence: Evidence, profile: ClusterProfile) -> list[str]:
         counts = sorted({evidence.hcas[host] for host in fewer})
         used = "-".join(map(str, counts))
         found.append(f"{profile.name} has {profile.node.hcas} HCAs a node, NCCL uses {used} on {_some(fewer)}")
+    more = sorted(host for host, count in evidence.hcas.items() if profile.node.hcas and count > profile.node.hcas)
+    if more:
+        used = "-".join(map(str, sorted({evidence.hcas[host] for host in more})))
+        found.append(
+            f"{profile.name} has {profile.node.hcas} HCAs for computation, NCCL uses {used} on {_some(more)}: one of "
+            "another network is among them"
+        )
+    found += _interfaces(evidence, profile)
     cuda = profile.versions.cuda
     built = sorted({version.partition("+cuda")[2] for version in evidence.versions if "+cuda" in version})
     if cuda and built and any(not version.startswith(cuda) for version in built):
@@ -49,6 +57,17 @@ def differences(evidence: Evidence, profile: ClusterProfile) -> list[str]:
     if others:
         found.append(f"{profile.name} declares NCCL {declared}, the log says {', '.join(others)}")
     return found
+
+
+def _interfaces(evidence: Evidence, profile: ClusterProfile) -> list[str]:
+    expected = profile.network_interface
+    if expected is None:
+        return []
+    others = {name: hosts for name, hosts in evidence.interfaces.items() if not name.startswith(expected)}
+    if not others:
+        return []
+    name, hosts = max(others.items(), key=lambda item: len(item[1]))
+    return [f"{profile.name} has {expected} between nodes, NCCL starts over {name} on {_some(sorted(hosts))}"]
 
 
 def world_size_difference(evidence: Evidence, directory: Path | None) -> list[str]:

@@ -7,6 +7,27 @@ from hpcjob.logs.explain.evidence import Blamed, Evidence
 from hpcjob.logs.failures import describe_code
 from hpcjob.logs.fold import ranges
 
+_FIXES = (
+    (
+        "TCP sockets",
+        "Look there for /dev/infiniband, libibverbs, NCCL_IB_DISABLE and NCCL_IB_HCA (ibstat, ibv_devices).",
+    ),
+    ("SHM", "Look at nvidia-smi topo -m, NCCL_P2P_DISABLE, and PCI ACS or the IOMMU."),
+    ("another NCCL version", "Nodes load different modules, images or LD_LIBRARY_PATH: make them alike."),
+    ("declares NCCL", "Load the modules of the profile, or set versions.nccl and nccl_from to what the job shall use."),
+    ("declares CUDA", "Load the modules of the profile, or install a torch that was built for this CUDA."),
+    ("between nodes, NCCL starts over", "Set NCCL_SOCKET_IFNAME to the interface of the profile (network_interface)."),
+    ("interface", "Set the same NCCL_SOCKET_IFNAME on all nodes; it takes prefixes (eno,eth) where names differ."),
+    (
+        "of another network",
+        "NCCL_IB_HCA names the adapters for computation (=mlx5_0,...) or excludes others (^mlx5_8).",
+    ),
+    ("HCAs", "Exclude those hosts or have the port checked (ibstat)."),
+    ("was given", "Not all ranks came up, or the launcher started another number: compare nodes and procs_per_node."),
+    ("Slurm: ", "A message of Slurm that no rule knows: ask operations if the job failed by it."),
+    ("NCCL warns: ", "A warning of NCCL that no rule knows: look at what that process says after it."),
+)
+
 
 def slow_hosts(evidence: Evidence) -> list[str]:
     """Return the hosts that use sockets while others do not."""
@@ -55,19 +76,20 @@ def _odd_ones(what: str, hosts: dict[str, set[str]]) -> list[str]:
 def fix_of(evidence: Evidence, text: str) -> str | None:
     """Return what to do about an oddity."""
     for blamed in evidence.blamed("warning"):
-        if sentence(blamed) == text:
-            return evidence.fix(blamed.group.first)
+        if sentence(blamed) == text and (fix := evidence.fix(blamed.group.first)) is not None:
+            return fix
+    return next((fix for words, fix in _FIXES if words in text), None)
+
+
+def hosts_of(evidence: Evidence, text: str) -> list[str]:
+    """Return the hosts that an oddity is about, where they are the smaller part."""
     if "TCP sockets" in text:
-        return "Look there for /dev/infiniband, libibverbs, NCCL_IB_DISABLE and NCCL_IB_HCA (ibstat, ibv_devices)."
-    if "SHM" in text:
-        return "Look at nvidia-smi topo -m, NCCL_P2P_DISABLE, and PCI ACS or the IOMMU."
-    if "NCCL version" in text:
-        return "Nodes load different modules, images or LD_LIBRARY_PATH: make them alike."
-    if "interface" in text:
-        return "Set the same NCCL_SOCKET_IFNAME on all nodes; it takes prefixes (eno,eth) where names differ."
-    if "HCAs" in text:
-        return "Exclude those hosts or have the port checked (ibstat)."
-    return None
+        return slow_hosts(evidence)
+    if "fewer HCAs" in text:
+        most = max(evidence.hcas.values(), default=0)
+        fewer = sorted(host for host, count in evidence.hcas.items() if count < most)
+        return fewer if len(fewer) * 2 <= len(evidence.hcas) else []
+    return []
 
 
 def sentence(blamed: Blamed) -> str:

@@ -13,7 +13,7 @@ from hpcjob.logs.explain.blame import ordered, topic_of
 from hpcjob.logs.explain.evidence import Blamed, Evidence
 from hpcjob.logs.explain.exclusion import hosts_at_fault
 from hpcjob.logs.explain.flight.compare import odd_call
-from hpcjob.logs.explain.oddities import fix_of, odd_ones, sentence, slow_hosts
+from hpcjob.logs.explain.oddities import fix_of, hosts_of, odd_ones, sentence
 from hpcjob.logs.explain.quotes import quotes_of, text_of
 from hpcjob.logs.explain.suspects import Suspicion, lost_host, not_started, waited_for
 from hpcjob.logs.explain.verdict import Quote, Verdict, verdict
@@ -138,7 +138,7 @@ def _of_code(code: int, evidence: Evidence) -> Verdict:
 
 
 def _of_warning(warning: str, evidence: Evidence) -> Verdict:
-    hosts = slow_hosts(evidence)
+    hosts = hosts_of(evidence, warning)
     said = verdict(topics.SLOW, warning, fix_of(evidence, warning))
     return msgspec.structs.replace(said, exclude=hosts, host=next(iter(hosts), None))
 
