@@ -72,6 +72,7 @@ def train(folder: Path, size: str, micro_batch: int, variant: str) -> dict[str, 
         "train_iters": ITERATIONS,
         "lr_decay_iters": ITERATIONS,
         "log_interval": INTERVAL,
+        "make_vocab_size_divisible_by": 50304,  # the head of a GPT-2 vocabulary, whatever the tokenizer
         "eval_interval": ITERATIONS + 1,
         "eval_iters": 1,
         "train_micro_batch_size_per_gpu": micro_batch,
