@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neoxlite.config import ConfigError, key_table, load_config
 from neoxlite.config.keys import block_table, old_key_table
 from neoxlite.config.reader import shipped_folder
-from tests.neoxlite.config.samples import minimal_text
+from tests.neoxlite.config.samples import MINIMAL, minimal_text
 from tests.neoxlite.fuzz.targets import check_config, use_config
 
 _SCALARS = (
@@ -162,6 +163,7 @@ def test_any_value_inside_a_block(small: Path, key: str, value: Any) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1800)
 @settings(derandomize=True, deadline=None, max_examples=30_000)
 @given(
     key=st.sampled_from(sorted([*key_table(), *block_table(), *old_key_table()])),
@@ -179,3 +181,18 @@ def test_any_two_values(small: Path, key: str, value: Any, other: str, another: 
     else:
         return
     assert "\n" not in message
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(
+    keys=st.dictionaries(
+        st.sampled_from([*old_key_table(), "activation", "intermediate_size", "hidden_size", "optimizer"]),
+        _VALUES | st.sampled_from(["llama", "regular", "silu", "gelu", "row"]),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_any_old_keys(small: Path, keys: dict[str, Any]) -> None:
+    """Any values of keys of earlier releases, which overrides do not reach, with those that they are taken into."""
+    text = yaml.safe_dump({**MINIMAL, **keys}, allow_unicode=True)
+    check_config(small.with_name("old.yml"), text.encode())
