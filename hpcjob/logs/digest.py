@@ -78,6 +78,7 @@ class Digest:
         self._live = False
         self._nccl_shown: tuple[str, bool] | None = None
         self._quiet = False
+        self._nccl_read = False
 
     def rows_of(self, line: Line) -> Iterable[Event]:
         """Return the rows of the table that a line makes."""
@@ -106,6 +107,13 @@ class Digest:
         """Keep rows until `caught_up`, at most the last ones."""
         self._kept = deque(maxlen=most)
 
+    def glimpse(self, line: Line) -> None:
+        """See what a line that has not ended tells: it counts for the status only."""
+        if not self._excluded(line):
+            for event in parse.parse(line):
+                if isinstance(event, Iteration):
+                    self._progress.event(event)
+
     def learn(self, line: Line) -> None:
         """Take in a line from before what is to be shown: it may tell of NCCL, or how often the run saves."""
         self._quiet = True
@@ -123,6 +131,7 @@ class Digest:
         self._progress.line(line)
         told = self._starts(line)
         if "NCCL" in line.text:
+            self._nccl_read = True
             self._events(self._nccl.read(line))
             told = told or " NCCL " in line.prefix + line.text
         else:
@@ -243,8 +252,9 @@ class Digest:
     def _fold(self, *, final: bool) -> None:
         """Show NCCL's line once its ranks have started, or training goes on, or nothing more will come; and again when
         something has gone wrong since."""
-        if self._output.json or not self._nccl.seen:
+        if self._output.json or not self._nccl.seen or not (self._nccl_read or self._nccl_shown is None):
             return
+        self._nccl_read = False
         folded = fold_nccl(self._nccl, link_gbps=self._link_gbps)
         if self._nccl_shown is None:
             if not (folded.settled or final or self.iterations):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from hpcjob.logs.digest import PLAIN_LINES, Digest
 from hpcjob.logs.follow import POLL_S, FileTail, Follower, last_of, pause, pauses, read_stream
@@ -19,6 +19,7 @@ TAIL_BYTES = 16 * 1024 * 1024
 """Of a file's end; shared by the files where they are many."""
 _TICK_S = 0.5
 _LEAST_BYTES = 256 * 1024
+_LINE_BYTES = 1024
 _LOOK_BACK_BYTES = 1024 * 1024 * 1024
 
 
@@ -29,12 +30,14 @@ def show_digest(
     *,
     count: int | None,
     ended: Callable[[], bool] | None = None,
+    plain: int = PLAIN_LINES,
     since_s: float | None = None,
 ) -> list[str]:
     """Show what the files hold, and with ``ended`` what is appended until it says so.
 
     Args:
         count: rows of the table; None: all, and all of every file is read.
+        plain: lines of each file that are shown as they are if there is no iteration.
         since_s: begin at this time, in seconds since the epoch.
 
     Returns:
@@ -56,7 +59,7 @@ def show_digest(
         digest.announce()
         if final:
             _finish(follower, digest)
-        digest.caught_up(_plain(tails, digest, final=final) if digest.wants_plain else ())
+        digest.caught_up(_plain(tails, digest, plain, final=final) if digest.wants_plain else ())
         try:
             if not final and ended is not None:
                 _follow(follower, digest, output, ended)
@@ -134,20 +137,18 @@ def _last_lines(chunks: Iterable[bytes], name: str, digest: Digest) -> list[Line
     return [line for line in lines if digest.is_plain(line)][-PLAIN_LINES:]
 
 
-def _plain(tails: list[FileTail], digest: Digest, *, final: bool) -> list[Line]:
-    """Return the last lines of a log that tells nothing better."""
-    found: list[Line] = []
+def _plain(tails: list[FileTail], digest: Digest, count: int, *, final: bool) -> Iterator[Line]:
+    """Give the last lines of a log that tells nothing better."""
     for tail in tails:
         other = type(tail)(tail.source)
         with contextlib.closing(other):
-            found += last_of(
+            yield from last_of(
                 other,
-                PLAIN_LINES,
+                count,
                 lambda line: (line,) if digest.is_plain(line) else (),
                 final=final,
-                most_bytes=_LEAST_BYTES,
+                most_bytes=max(_LEAST_BYTES, count * _LINE_BYTES),
             )
-    return found
 
 
 def _finish(follower: Follower, digest: Digest) -> None:
@@ -177,6 +178,8 @@ def _follow(follower: Follower, digest: Digest, output: Output, ended: Callable[
                     told = True
                     digest.restarted(str(tail.source.path))
                 digest.read(line)
+            if (bar := tail.unfinished()) is not None:
+                digest.glimpse(bar)
         if came:
             waits = pauses(POLL_S)
         else:

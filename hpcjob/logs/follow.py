@@ -155,9 +155,12 @@ class FileTail:
             yield self._parser.parse(offset, data, number)
 
     def unfinished(self) -> Line | None:
-        """Return what there is of a line whose end has not come, such as a progress bar."""
-        data = self._cutter.unfinished.rstrip(b"\r")
-        return self._parser.parse(self._offset, data[data.rfind(b"\r") + 1 :]) if data else None
+        """Return what a progress bar shows whose line has not ended; None of other lines."""
+        data = self._cutter.unfinished
+        end = data.rfind(b"\r")  # what stands behind may be half of it
+        if end < 0:
+            return None
+        return self._parser.parse(self._offset, data[data.rfind(b"\r", 0, end) + 1 : end])
 
     def close(self) -> None:
         """Close the file; a later poll opens it again and goes on where this one ended."""

@@ -100,6 +100,7 @@ def _show_view(target: Target, request: Request, output: Output, sources: list[S
 
 
 def _show_digest(target: Target, request: Request, output: Output, sources: list[Source]) -> None:
+    from hpcjob.logs.digest import PLAIN_LINES
     from hpcjob.logs.digest_show import show_digest
 
     metrics = _metrics(target, whole=request.everything)
@@ -119,7 +120,10 @@ def _show_digest(target: Target, request: Request, output: Output, sources: list
 
         target.run.on_change = changed
     ended = target.ended if request.follow else None
-    partly = show_digest(follower, digest, output, count=count, ended=ended, since_s=request.wanted.since_s)
+    plain = sys.maxsize if request.everything else PLAIN_LINES if request.number is None else request.number
+    partly = show_digest(
+        follower, digest, output, count=count, ended=ended, plain=plain, since_s=request.wanted.since_s
+    )
     if partly and not request.follow:
         some = f"{partly[0]}{f' and {len(partly) - 1} more' if len(partly) > 1 else ''}"
         _say(f"of {some} only the beginning and the end were read (-n all reads all; --errors and --nccl too)")
@@ -183,7 +187,7 @@ def _show_pipe(pipe: tuple[int, str], request: Request, output: Output) -> None:
 
         digest = _digest(Target(), request, output, Metrics(None), _progress(Target()), ())
         count = request.limit(None if output.json or request.follow else digest.default_count)
-        show_digest_of(pipe, digest, output, count=count, follow=request.follow)
+        show_digest_of(pipe, digest, output, count=count, follow=request.follow or request.everything)
         return
     view = _view(Target(), request, output, several=False)
     count = request.limit(view.default_count)

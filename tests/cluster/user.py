@@ -104,7 +104,7 @@ class User:
 
     def log(self, job: str) -> str:
         """The job's whole log, as ``hpcjob tail`` prints it."""
-        return self.hpcjob("tail", job, "-n", "all")
+        return self.hpcjob("tail", job, "--raw", "-n", "all")
 
     def losses(self, job: str) -> dict[int, float]:
         """Loss of each logged iteration, as ``hpcjob tail --loss`` tells it."""

@@ -98,6 +98,19 @@ def test_plain_lines_where_nothing_better_is_known(capsys: pytest.CaptureFixture
     """A log of another kind shows its last lines as they are."""
     (tmp_path / "x.log").write_text("".join(f"row {number}\n" for number in range(100)))
     assert run(capsys, tmp_path / "x.log") == [f"row {number}" for number in range(90, 100)]
+    assert run(capsys, tmp_path / "x.log", "-n", 2) == ["row 98", "row 99"]
+    assert len(run(capsys, tmp_path / "x.log", "-n", "all")) == 100
+
+
+def test_a_progress_bar_that_goes_on_tells_the_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours without a newline are no hours without news."""
+    log = tmp_path / "x.log"
+    bar = " {n}%| | {n}/200 [00:10<03:10,  1.00it/s, train_loss=2.5]\r"
+    log.write_text("start\n")
+    _, screen = follow(
+        log, [lambda: None, lambda: add(log, bar.format(n=10)), lambda: add(log, bar.format(n=11))], monkeypatch
+    )
+    assert screen.shown == ["iteration 11/200", "loss 2.5"]
 
 
 @pytest.mark.parametrize(
