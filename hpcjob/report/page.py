@@ -220,7 +220,7 @@ def _events(one: _Read) -> str:
         f"{count_of(len(one.spikes[name]), 'spike')} of the {label}" for name, label in _labels(one.spikes).items()
     ]
     title = html.escape(f"{one.run.name}: {', '.join(counts)}")
-    table = _table(["what", one.run.x_name, "", ""], rows, f"Events of {one.run.name}") if rows else ""
+    table = _table(["what", one.run.x_name, "how much", "where"], rows, f"Events of {one.run.name}") if rows else ""
     more = (
         f"<p>The {_ROWS_AT_MOST} highest spikes and the latest {_ROWS_AT_MOST} restarts are listed.</p>"
         if max(len(one.run.restarts), 0, *map(len, one.spikes.values())) > _ROWS_AT_MOST
