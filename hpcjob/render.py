@@ -34,7 +34,7 @@ _RESERVED = re.compile(
     r"(HPCJOB|NEOXLITE)_\w*|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|_|BASH\w*|COMP_\w*|SHELLOPTS|SHLVL|PWD|OLDPWD|"
     r"U?ID|EUID|PPID|IFS|ENV|DIRSTACK|FUNCNAME|FUNCNEST|GROUPS|HISTCMD|HOSTNAME|HOSTTYPE|LINENO|MACHTYPE|MAPFILE|OPTARG|"
     r"OPTERR|OPTIND|OSTYPE|PIPESTATUS|POSIXLY_CORRECT|PS4|RANDOM|REPLY|SECONDS|SRANDOM|EPOCH\w*|GLOBIGNORE|EXECIGNORE|"
-    r"address|argv|array_\w+|asked|before|bind|bound|cpus|ended|gpu|numa|part|pid|place|record|running|worst|child|code|count|digits|family|file|first|folder|helpers|host|hosts|jobdir|job_id|key|kind|"
+    r"address|argv|array_\w+|asked|before|bind|bound|cpus|ended|gpu|numa|part|pid|place|record|running|worst|child|code|container\w*|count|digits|family|file|first|folder|helpers|host|hosts|image|jobdir|job_id|key|kind|"
     r"known|last|launcher|log|mask|missing|module_init|mpirun|name|names|node_rank|nodes|outcome|problem|procs_per_node|python|scratch|"
     r"record|said|seen|signal|signalled|source_file|signal_code|step|stop_at_s|submit_dir|tag|tick|tries|value|variables?|"
     r"venv|watcher|words?|world_size"
@@ -170,6 +170,8 @@ def _python(python: Python, steps: Sequence[PlannedStep]) -> dict[str, Any]:
         packages.append("torch")
     return {
         "venv": python.venv,
+        "container": python.container and python.container.image,
+        "binds": python.container.binds if python.container else [],
         "conda": python.conda,
         "conda_failure": f"python.conda: {python.conda} could not be activated",
         "executable": python.executable,
@@ -204,6 +206,11 @@ def _nccl(plan: Plan) -> dict[str, str]:
 def is_reserved(name: str) -> bool:
     """Whether the script, a launcher or bash sets a variable of that name itself."""
     return _RESERVED.fullmatch(name) is not None
+
+
+def is_secret(name: str) -> bool:
+    """Whether a variable of that name holds what no script may show."""
+    return _SECRET.fullmatch(name) is not None
 
 
 def _array(plan: Plan) -> dict[str, Any] | None:
@@ -274,7 +281,7 @@ def _variables(env: Mapping[str, Any], key: str, array: Array | None) -> list[di
     for name in env:
         if is_reserved(name):
             raise InputError(f"{key}.{name}: is set by the job script itself", hint="give the variable another name")
-        if _SECRET.fullmatch(name):
+        if is_secret(name):
             raise InputError(
                 f"{key}.{name}: a secret would stand in the script for all to read",
                 hint="export it in a file of your own (chmod 600) and name that file under `source:`",

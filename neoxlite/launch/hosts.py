@@ -15,7 +15,8 @@ from typing import Final
 
 from neoxlite.errors import ConfigError
 
-_LINE: Final = re.compile(r"(\S+)\s+slots=(\d+)")
+_LINE: Final = re.compile(r"(\S+)\s+slots=([0-9]{1,4})")
+_NUMBER: Final = re.compile(r"[0-9]{1,4}")
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*", re.ASCII)
 _MOST_SLOTS: Final = 1024
 
@@ -106,7 +107,7 @@ def _parse_filter(key: str, text: str, hosts: Slots) -> Slots:
         if host not in hosts:
             raise ConfigError(f"{key}: {host or '(empty)'} is not among the hosts", hint=f"they are {', '.join(hosts)}")
         numbers = [number.strip() for number in listed.split(",")] if colon else [str(slot) for slot in hosts[host]]
-        wrong = [number for number in numbers if not number.isdecimal() or int(number) not in hosts[host]]
+        wrong = [number for number in numbers if not _NUMBER.fullmatch(number) or int(number) not in hosts[host]]
         if wrong:
             raise ConfigError(
                 f"{key}: {host} has no slot {wrong[0] or '(empty)'}", hint=f"it has 0 to {len(hosts[host]) - 1}"

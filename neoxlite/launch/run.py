@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-from typing import IO, Final
+from types import FrameType, TracebackType
+from typing import IO, Any, Final
 
+from neoxlite.data.system_errors import writing
 from neoxlite.errors import NeoxliteError
 
 _POLL_S: Final = 0.1
@@ -42,20 +42,29 @@ def run_script(script: str, folder: Path) -> int:
 
     SIGINT, SIGTERM, SIGHUP and SIGUSR2 go on to it: the first asks a training to save and end, a second ends it at
     once. If this process is killed, the run is asked to end as by SIGTERM.
+
+    Raises:
+        NeoxliteError: the script cannot be written.
     """
     path = folder / "launch.sh"
-    path.write_text(script, encoding="utf-8")
-    # A session of its own, for a Ctrl-C must not reach the ranks beside the request to save.
-    with subprocess.Popen(
-        ["bash", str(path)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-        preexec_fn=_end_with_parent,
-    ) as process:
-        log = folder / f"{process.pid}_job.out"
-        with _signals_to(process):
-            _show(process, log)
+    with writing(path):
+        path.write_text(script, encoding="utf-8")
+    with (
+        _Signals() as signals,
+        # A session of its own, for a Ctrl-C must not reach the ranks beside the request to save.
+        subprocess.Popen(
+            ["bash", str(path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=_end_with_parent,
+        ) as process,
+    ):
+        signals.go_to(process)
+        try:
+            _show(process, folder / f"{process.pid}_job.out")
+        except BrokenPipeError:  # nobody reads any more: the run goes on, its log is in the folder
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _code(process.wait())
 
 
@@ -83,20 +92,35 @@ def _copy(source: IO[bytes], out: IO[bytes]) -> None:
         out.flush()
 
 
-@contextlib.contextmanager
-def _signals_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass signals on to a process while the block runs."""
+class _Signals:
+    """Passes signals on to a process while the block runs; those that come before there is one, when there is."""
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, number)
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._waiting: list[int] = []
+        self._before: dict[int, Any] = {}
 
-    before = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+    def __enter__(self) -> _Signals:
+        self._before = {number: signal.signal(number, self._pass_on) for number in _PASSED_ON}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def go_to(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        while self._waiting:
+            self._pass_on(self._waiting.pop(0), None)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        if self._process is None:
+            self._waiting.append(number)
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process.pid, number)
 
 
 def _code(returned: int) -> int:

@@ -91,7 +91,7 @@ def _plan(request: Request, settings: Settings, environ: Mapping[str, str]) -> P
 
 
 def _allowed(env: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what the script sets itself."""
-    from hpcjob.render import is_reserved
+    """Leave out what the script sets itself, and secrets, which nobody should read in it."""
+    from hpcjob.render import is_reserved, is_secret
 
-    return {name: value for name, value in env.items() if not is_reserved(name)}
+    return {name: value for name, value in env.items() if not is_reserved(name) and not is_secret(name)}

@@ -12,6 +12,7 @@ from neoxlite.config.old_keys import modernise
 from neoxlite.config.overrides import apply_overrides
 from neoxlite.config.reader import read_files
 from neoxlite.config.values import typed
+from neoxlite.data.system_errors import reading
 from neoxlite.errors import ConfigError
 from neoxlite.launch.hosts import Hosts, choose_hosts, filtered, is_this_machine, read_hostfile, this_machine
 
@@ -89,7 +90,7 @@ def launch_settings(request: Request, environ: Mapping[str, str]) -> Settings:
     Raises:
         ConfigError: a file, a key or the hostfile is wrong, or this process is a rank of a run already.
     """
-    if (int(environ.get("WORLD_SIZE", "1") or 1) > 1 and "RANK" in environ) or "OMPI_COMM_WORLD_RANK" in environ:
+    if ("RANK" in environ and environ.get("WORLD_SIZE", "1") != "1") or "OMPI_COMM_WORLD_RANK" in environ:
         raise ConfigError(
             "this process is one rank of a run already: a launcher started it",
             hint="start `neoxlite train` in its place, or launch once, outside",
@@ -171,11 +172,13 @@ def _environment(hosts: Hosts, environ: Mapping[str, str]) -> dict[str, str]:
 def _deepspeed_env(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the lines NAME=VALUE of .deepspeed_env (or what DS_ENV_FILE names), here or in the home folder."""
     name = environ.get("DS_ENV_FILE") or ".deepspeed_env"
-    found = next((path for path in (Path(name), Path.home() / name) if path.is_file()), None)
+    found = next((path for path in (Path(name), Path(environ.get("HOME", "")) / name) if path.is_file()), None)
     if found is None:
         return {}
     env = {}
-    for number, line in enumerate(found.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+    with reading(found):
+        lines = found.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         key, equals, value = line.strip().partition("=")

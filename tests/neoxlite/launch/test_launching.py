@@ -121,7 +121,14 @@ def test_scripts_are_sound(capsys: pytest.CaptureFixture[str], place: Path) -> N
 def test_variables_for_all_hosts(place: Path) -> None:
     """DeepSpeed's prefixes and .deepspeed_env reach the ranks; this machine's GPU mask does not go to others."""
     (place / ".deepspeed_env").write_text("# ours\nUCX_TLS=rc\n\nMY_FLAG=a b=c\n")
-    environ = {**NO_GPU, "NCCL_DEBUG": "INFO", "PYTHONPATH": "/src", "UNRELATED": "1", "NCCL_IB_HCA": "mlx5"}
+    environ = {
+        **NO_GPU,
+        "HOME": str(place),
+        "NCCL_DEBUG": "INFO",
+        "PYTHONPATH": "/src",
+        "UNRELATED": "1",
+        "NCCL_IB_HCA": "mlx5",
+    }
     settings = launch_settings(Request("train", ["configs/run.yml"], hostfile="hosts"), environ)
     ours = {"NCCL_DEBUG": "INFO", "PYTHONPATH": "/src", "NCCL_IB_HCA": "mlx5"}
     assert settings.env == {**ours, "UCX_TLS": "rc", "MY_FLAG": "a b=c"}
@@ -154,6 +161,15 @@ def test_mistakes_are_told_before_anything_starts(
     assert told in error
     assert "Traceback" not in error
     assert not (place / "outputs").exists()
+
+
+def test_secrets_are_not_in_the_script(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the variables that would go to all hosts, those that hold a password stay here."""
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "xyzzy")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow")
+    script = printed(capsys, "--hostfile", "hosts")
+    assert "MLFLOW_TRACKING_URI=http://mlflow" in script
+    assert "xyzzy" not in script
 
 
 @pytest.mark.parametrize("variables", [{"RANK": "0", "WORLD_SIZE": "2"}, {"OMPI_COMM_WORLD_RANK": "1"}])
@@ -197,6 +213,16 @@ def test_the_code_and_all_of_the_log_come_through(end: str, code: int) -> None:
     first, *lines = out.split("\n")
     assert first.startswith("folder ")
     assert lines == [*map(str, range(1, 20001)), "no newline"]
+
+
+def test_the_run_outlives_its_reader(place: Path) -> None:
+    """With ``| head`` the reader goes: the run ends as it would have, and its code is returned."""
+    process = started(f"{HEAD}seq 1 100000\nsleep 0.3\nseq 1 100000\ntouch ended\nexit 86")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(60) == 86
+    assert (place / "ended").exists()
 
 
 def test_a_failure_before_the_log_is_shown() -> None:
