@@ -94,6 +94,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
         emulator.end()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("system", "profile", "switches"), SITES)
 def test_a_day(site: MakeSite, system: System, profile: str, switches: dict[str, Any]) -> None:
     """submit, status while it waits and runs, tail, wait with the job's code; then hold, release and cancel."""

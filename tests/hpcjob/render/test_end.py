@@ -22,6 +22,8 @@ from tests.hpcjob.render.plans import plan
 from tests.hpcjob.render.running import DEADLINE_S, Running, running
 from tests.hpcjob.render.world import World
 
+pytestmark = pytest.mark.ci  # whole runs
+
 TRAINER = """
 trap '' TERM
 while [[ ! -e $NEOXLITE_STOP_FILE ]]; do sleep 0.1; done

@@ -43,6 +43,7 @@ def test_rendering_is_pure(name: str) -> None:
     assert render(CASES[name]) == render(CASES[name]) == other.decode()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("where", PROFILES)
 def test_bash_and_shellcheck_accept_every_script(tmp_path: Path, where: str) -> None:
     """``bash -n`` and shellcheck (all severities, nothing switched off) find nothing."""

@@ -169,6 +169,7 @@ def rendered(where: str, **job: Any) -> tuple[str | None, str]:
         return None, error.message
 
 
+@pytest.mark.ci
 @settings(max_examples=150, derandomize=True, deadline=None, database=None)
 @given(where=st.sampled_from(PROFILES), key=st.sampled_from(["name", "account", "queue"]), value=words.filter(bool))
 def test_directive_values_stand_there_whole_or_are_refused(where: str, key: str, value: str) -> None:

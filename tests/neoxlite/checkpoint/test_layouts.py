@@ -13,6 +13,8 @@ from forked_worlds import stop_file
 
 from tests.neoxlite.training.layouts import LLAMA, TIED, layout, single_process
 
+pytestmark = pytest.mark.ci  # whole runs
+
 Train = Callable[..., Any]
 LAYOUTS = [
     *[("dp1", 0), ("dp2", 1), ("dp2", 2), ("dp2", 3), ("tp2", 0), ("pp2", 1), ("pp4", 1)],

@@ -340,6 +340,7 @@ _CLOCK = (
 )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", RUN)
 def test_whole_trainings(name: str, world: Any, checkpoints: Path, tmp_path: Path) -> None:
     """Numbers of the log, validations, or files left behind differ, or one of the two is refused."""

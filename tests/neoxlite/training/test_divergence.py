@@ -46,6 +46,7 @@ def test_what_may_be_saved(loss: float, norm: float, skipped: bool, spoilt: bool
     assert not run.spoilt
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("changes", [{}, {"zero_optimization": {"stage": 0}}, {"log_interval": 7}])
 def test_a_diverging_run_fails_and_pushes_no_checkpoint_out(
     changes: dict[str, Any], train: Any, tmp_path: Path

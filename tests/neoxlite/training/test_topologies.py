@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from layouts import DROPOUT, LLAMA, TIED, layout, single_process
 
+pytestmark = pytest.mark.ci  # whole runs
+
 Train = Callable[..., Any]
 
 

@@ -37,6 +37,7 @@ def test_a_stopped_run_goes_on_bit_by_bit(precision: str, stages: int, train: Tr
     assert first.grad_norms + second.grad_norms == unbroken.grad_norms
 
 
+@pytest.mark.ci
 def test_bf16_follows_fp32_without_a_phantom_step(train: Train) -> None:
     """bf16 with ZeRO-1 stays within bf16's rounding of fp32, also in its first steps, where a spurious step would show.
 
@@ -48,6 +49,7 @@ def test_bf16_follows_fp32_without_a_phantom_step(train: Train) -> None:
         np.testing.assert_allclose(rounded.losses, exact.losses, atol=6e-3, rtol=0)
 
 
+@pytest.mark.ci
 def test_activation_checkpointing_changes_nothing(train: Train) -> None:
     """With recomputation and dropout, in the engine, the losses are those without, bit by bit."""
     dropout = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
