@@ -20,6 +20,18 @@ Ulimit = Annotated[int, Meta(ge=1)] | Literal["unlimited"]
 LauncherName = Literal["mpirun", "pdsh", "srun", "torchrun", "none"]
 
 
+class Container(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """An Apptainer (Singularity) image in which the ranks run.
+
+    Attributes:
+        image: its file, or an address such as ``docker://...`` that the nodes can reach.
+        binds: folders seen inside beside the submit folder and the job folder, ``SOURCE`` or ``SOURCE:TARGET``.
+    """
+
+    image: Text
+    binds: list[Text] = []
+
+
 class Python(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """The Python environment of a job: activated after the modules, checked before the launch.
 
@@ -27,11 +39,13 @@ class Python(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
         venv: path of a virtual environment, relative to the submit folder or absolute.
         conda: name or path of a conda environment; ``conda`` must be on PATH after the modules.
         executable: path of an interpreter, used as it is.
+        container: the interpreter and all commands run in an image; apptainer or singularity must be on PATH.
     """
 
     venv: Text | None = None
     conda: Text | None = None
     executable: Text | None = None
+    container: Container | None = None
 
 
 class Train(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):

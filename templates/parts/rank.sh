@@ -39,7 +39,11 @@ if ((RANK == 0)); then
 else
   exec >>"$log" 2>&1
 fi
-if [[ ${argv[0]} == python ]]; then argv[0]=$python; fi
+if [[ ${argv[0]} == python ]]; then
+  argv[0]=$python
+elif [[ $container ]]; then
+  argv=(bash "$container" "${argv[@]}")
+fi
 code=0
 bind_rank || end_job 87 "check: $(uname -n): bind: $problem"
 oversee "rank $RANK" "${bound[@]}" "${argv[@]}" || code=$?

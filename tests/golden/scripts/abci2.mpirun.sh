@@ -6,7 +6,7 @@
 #$ -l h_rt=01:00:00
 #$ -j y
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 03ca2a17d73d
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 4ddc732bdaa0
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -114,6 +114,7 @@ load_module hpcx/2.12
 echo "hpcjob: modules ${LOADEDMODULES-}"
 
 # --- Python ----------------------------------------------------------------------------------------------------------
+container=''
 python=$(command -v /opt/neoxlite/bin/python) || fail 'python.executable: there is no /opt/neoxlite/bin/python'
 missing=$("$python" -c 'import sys, importlib.util as u; print(*(n for n in sys.argv[1:] if not u.find_spec(n)))' \
   neoxlite deepspeed torch) || fail "python: $python does not start"
@@ -224,7 +225,7 @@ cat >"$jobdir/rank.sh" <<'END_OF_RANK'
 END_OF_RANK
 
 describe_step() { # NUMBER: write what its ranks source after env.sh
-  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
+  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python container variables argv >"$jobdir/step$1.sh")
 }
 
 # --- Steps -------------------------------------------------------------------------------------------------------------

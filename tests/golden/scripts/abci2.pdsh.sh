@@ -7,7 +7,7 @@
 #$ -j y
 #$ -l USE_SSH=1
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 a3ac443a2cbe
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 335c908c1e09
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -115,6 +115,7 @@ load_module hpcx/2.12
 echo "hpcjob: modules ${LOADEDMODULES-}"
 
 # --- Python ----------------------------------------------------------------------------------------------------------
+container=''
 python=$(command -v /opt/neoxlite/bin/python) || fail 'python.executable: there is no /opt/neoxlite/bin/python'
 missing=$("$python" -c 'import sys, importlib.util as u; print(*(n for n in sys.argv[1:] if not u.find_spec(n)))' \
   neoxlite deepspeed torch) || fail "python: $python does not start"
@@ -225,7 +226,7 @@ cat >"$jobdir/node.sh" <<'END_OF_NODE'
 END_OF_NODE
 
 describe_step() { # NUMBER: write what its ranks source after env.sh
-  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
+  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python container variables argv >"$jobdir/step$1.sh")
 }
 
 remote_word() { # WORD: quoted for the shell on the other node, and for pdsh, which expands %

@@ -10,7 +10,7 @@
 #PBS -J 0-2%2
 #PBS -r y
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 1cf3dba652f5
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 c03dd56890e7
 # submit: qsub FILE
 
 set -euo pipefail
@@ -130,6 +130,7 @@ load_module hpcx/2.20
 echo "hpcjob: modules ${LOADEDMODULES-}"
 
 # --- Python ----------------------------------------------------------------------------------------------------------
+container=''
 python=$(command -v /opt/neoxlite/bin/python) || fail 'python.executable: there is no /opt/neoxlite/bin/python'
 echo "hpcjob: python $python"
 
@@ -202,7 +203,7 @@ cat >"$jobdir/rank.sh" <<'END_OF_RANK'
 END_OF_RANK
 
 describe_step() { # NUMBER: write what its ranks source after env.sh
-  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
+  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python container variables argv >"$jobdir/step$1.sh")
 }
 
 # --- Steps -------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 72c97f4613a0
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 02f74259fb57
 # submit: qsub FILE
 
 set -euo pipefail
@@ -117,6 +117,7 @@ load_module hpcx/2.20
 echo "hpcjob: modules ${LOADEDMODULES-}"
 
 # --- Python ----------------------------------------------------------------------------------------------------------
+container=''
 python=$(command -v /opt/neoxlite/bin/python) || fail 'python.executable: there is no /opt/neoxlite/bin/python'
 missing=$("$python" -c 'import sys, importlib.util as u; print(*(n for n in sys.argv[1:] if not u.find_spec(n)))' \
   neoxlite deepspeed torch) || fail "python: $python does not start"
@@ -523,7 +524,11 @@ if ((RANK == 0)); then
 else
   exec >>"$log" 2>&1
 fi
-if [[ ${argv[0]} == python ]]; then argv[0]=$python; fi
+if [[ ${argv[0]} == python ]]; then
+  argv[0]=$python
+elif [[ $container ]]; then
+  argv=(bash "$container" "${argv[@]}")
+fi
 code=0
 bind_rank || end_job 87 "check: $(uname -n): bind: $problem"
 oversee "rank $RANK" "${bound[@]}" "${argv[@]}" || code=$?
@@ -536,7 +541,7 @@ end_as "$code"
 END_OF_RANK
 
 describe_step() { # NUMBER: write what its ranks source after env.sh
-  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
+  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python container variables argv >"$jobdir/step$1.sh")
 }
 
 # --- Steps -------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@
 #PBS -v RTYPE=rt_HF,USE_SSH=1
 #PBS -m ae
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 a4ff76bd30f2
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 a0ac72a5a9b3
 # submit: qsub FILE
 
 set -euo pipefail
@@ -123,6 +123,7 @@ builtin source "$source_file" || fail "source: $source_file ended with code $?"
 set -u
 
 # --- Python ----------------------------------------------------------------------------------------------------------
+container=''
 python=$(command -v /opt/neoxlite/bin/python) || fail 'python.executable: there is no /opt/neoxlite/bin/python'
 missing=$("$python" -c 'import sys, importlib.util as u; print(*(n for n in sys.argv[1:] if not u.find_spec(n)))' \
   neoxlite deepspeed torch) || fail "python: $python does not start"
@@ -228,7 +229,7 @@ cat >"$jobdir/node.sh" <<'END_OF_NODE'
 END_OF_NODE
 
 describe_step() { # NUMBER: write what its ranks source after env.sh
-  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
+  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python container variables argv >"$jobdir/step$1.sh")
 }
 
 remote_word() { # WORD: quoted for the shell on the other node, and for pdsh, which expands %
@@ -324,6 +325,7 @@ argv=(
   bash -c $'echo $RANK'
 )
 use_python() { # of this step alone
+  container=''
   venv='other venv'
   [[ -r $venv/bin/activate ]] || fail "python.venv: there is no virtual environment in $venv"
   set +u
@@ -344,6 +346,7 @@ argv=(
   python up.py
 )
 use_python() { # of this step alone
+  container=''
   [[ $(type -t conda) ]] || fail 'python.conda: there is no command conda (load its module, or give its conda.sh under source)'
   set +eu
   eval "$(conda shell.bash hook)"

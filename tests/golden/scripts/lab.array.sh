@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 9b0e68bedb92
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 103c5e7763ee
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -105,6 +105,7 @@ for variable in $(compgen -e); do before[$variable]=${!variable-}; done
 # No modules are asked for.
 
 # --- Python ----------------------------------------------------------------------------------------------------------
+container=''
 python=$(command -v /opt/neoxlite/bin/python) || fail 'python.executable: there is no /opt/neoxlite/bin/python'
 echo "hpcjob: python $python"
 
@@ -176,7 +177,7 @@ cat >"$jobdir/rank.sh" <<'END_OF_RANK'
 END_OF_RANK
 
 describe_step() { # NUMBER: write what its ranks source after env.sh
-  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
+  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python container variables argv >"$jobdir/step$1.sh")
 }
 
 # --- Steps -------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 c7a27259fca3
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 0bb50dc05c73
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -93,6 +93,7 @@ for variable in $(compgen -e); do before[$variable]=${!variable-}; done
 # No modules are asked for.
 
 # --- Python ----------------------------------------------------------------------------------------------------------
+container=''
 python=$(command -v /opt/neoxlite/bin/python) || fail 'python.executable: there is no /opt/neoxlite/bin/python'
 missing=$("$python" -c 'import sys, importlib.util as u; print(*(n for n in sys.argv[1:] if not u.find_spec(n)))' \
   neoxlite deepspeed torch) || fail "python: $python does not start"
@@ -191,7 +192,7 @@ cat >"$jobdir/rank.sh" <<'END_OF_RANK'
 END_OF_RANK
 
 describe_step() { # NUMBER: write what its ranks source after env.sh
-  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
+  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python container variables argv >"$jobdir/step$1.sh")
 }
 
 # --- Steps -------------------------------------------------------------------------------------------------------------

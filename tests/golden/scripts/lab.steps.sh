@@ -13,7 +13,7 @@
 #SBATCH --no-requeue
 #SBATCH --comment=x
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 b97d56c742c4
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 2c423fa087bd
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -124,6 +124,7 @@ builtin source "$source_file" || fail "source: $source_file ended with code $?"
 set -u
 
 # --- Python ----------------------------------------------------------------------------------------------------------
+container=''
 python=$(command -v /opt/neoxlite/bin/python) || fail 'python.executable: there is no /opt/neoxlite/bin/python'
 missing=$("$python" -c 'import sys, importlib.util as u; print(*(n for n in sys.argv[1:] if not u.find_spec(n)))' \
   neoxlite deepspeed torch) || fail "python: $python does not start"
@@ -224,7 +225,7 @@ cat >"$jobdir/rank.sh" <<'END_OF_RANK'
 END_OF_RANK
 
 describe_step() { # NUMBER: write what its ranks source after env.sh
-  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
+  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python container variables argv >"$jobdir/step$1.sh")
 }
 
 # --- Steps -------------------------------------------------------------------------------------------------------------
@@ -313,6 +314,7 @@ argv=(
   bash -c $'echo $RANK'
 )
 use_python() { # of this step alone
+  container=''
   venv='other venv'
   [[ -r $venv/bin/activate ]] || fail "python.venv: there is no virtual environment in $venv"
   set +u
@@ -333,6 +335,7 @@ argv=(
   python up.py
 )
 use_python() { # of this step alone
+  container=''
   [[ $(type -t conda) ]] || fail 'python.conda: there is no command conda (load its module, or give its conda.sh under source)'
   set +eu
   eval "$(conda shell.bash hook)"

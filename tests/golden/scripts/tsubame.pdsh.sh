@@ -6,7 +6,7 @@
 #$ -l h_rt=01:00:00
 #$ -j y
 # TSUBAME 4.0, Institute of Science Tokyo: made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 a3ac443a2cbe
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 335c908c1e09
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -112,6 +112,7 @@ load_module openmpi/5.0.7-gcc
 echo "hpcjob: modules ${LOADEDMODULES-}"
 
 # --- Python ----------------------------------------------------------------------------------------------------------
+container=''
 python=$(command -v /opt/neoxlite/bin/python) || fail 'python.executable: there is no /opt/neoxlite/bin/python'
 missing=$("$python" -c 'import sys, importlib.util as u; print(*(n for n in sys.argv[1:] if not u.find_spec(n)))' \
   neoxlite deepspeed torch) || fail "python: $python does not start"
@@ -222,7 +223,7 @@ cat >"$jobdir/node.sh" <<'END_OF_NODE'
 END_OF_NODE
 
 describe_step() { # NUMBER: write what its ranks source after env.sh
-  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
+  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python container variables argv >"$jobdir/step$1.sh")
 }
 
 remote_word() { # WORD: quoted for the shell on the other node, and for pdsh, which expands %

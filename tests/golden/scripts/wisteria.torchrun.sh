@@ -9,7 +9,7 @@
 #PJM -o %n.%j.out
 #PJM --norestart
 # Wisteria/BDEC-01 Aquarius, the University of Tokyo: made by hpcjob 0.1.0
-# template pjm.sh.j2 over base.sh.j2 and parts, sha256 eda29985d46c
+# template pjm.sh.j2 over base.sh.j2 and parts, sha256 66d13c4f080f
 # submit: pjsub FILE
 
 set -euo pipefail
@@ -116,6 +116,7 @@ load_module gcc-toolset/9
 echo "hpcjob: modules ${LOADEDMODULES-}"
 
 # --- Python ----------------------------------------------------------------------------------------------------------
+container=''
 python=$(command -v /opt/neoxlite/bin/python) || fail 'python.executable: there is no /opt/neoxlite/bin/python'
 missing=$("$python" -c 'import sys, importlib.util as u; print(*(n for n in sys.argv[1:] if not u.find_spec(n)))' \
   neoxlite deepspeed torch) || fail "python: $python does not start"
@@ -221,7 +222,7 @@ cat >"$jobdir/node.sh" <<'END_OF_NODE'
 END_OF_NODE
 
 describe_step() { # NUMBER: write what its ranks source after env.sh
-  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python variables argv >"$jobdir/step$1.sh")
+  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python container variables argv >"$jobdir/step$1.sh")
 }
 
 # --- Steps -------------------------------------------------------------------------------------------------------------

@@ -21,6 +21,14 @@ def cases() -> dict[str, Plan]:
     made = {f"{name}.{launcher}": plan(name, launcher=launcher) for name, launcher in pairs()}
     made["lab.steps"] = plan("lab", name="準備と学習", extra=["--comment=x"], exclude=["node[1-3]"], **STEPS)
     made["abci3.steps"] = plan("abci3", launcher="pdsh", extra=["-v RTYPE=rt_HF", "-m ae"], reservation="R123", **STEPS)
+    made["abci3.container"] = plan(
+        "abci3", python={"container": {"image": "my images/neo.sif", "binds": ["/groups/x:/x"]}}
+    )
+    asked = {"limits": {"nofile": 65536, "memlock": "unlimited"}, "bind": "numa", "nodes": 1, "exclusive": True}
+    made["lab.asked"] = plan(
+        "lab", stage_in=["data/wiki"], stage_out=["results"], qos="long", nodelist=["n[1-2]"], **asked
+    )
+    made["abci3.asked"] = plan("abci3", stage_in=["データ"], mail=["end"], mail_to="me@example.org", **asked)
     for name in ("lab", "abci3", "abci2", "local"):
         made[f"{name}.array"] = plan(name, **ARRAY)
     return made
