@@ -38,9 +38,16 @@ class _Named:
     name: str
     record: Record | None = None
 
+    @property
+    def key(self) -> tuple[Path, str | None]:
+        """What makes it one: jobs that were attached may share a folder."""
+        return self.path, None if self.record is None else self.record.id
+
 
 def load_runs(words: Sequence[str], *, merge: bool | None = None) -> list[Run]:
     """Return the runs that are meant, in the order named; a run whose log has no iterations is among them.
+
+    Each element of an array is a job of its own.
 
     Args:
         merge: True makes all one run, in the order named; False leaves each log a run of its own; None decides as said
@@ -59,9 +66,9 @@ def load_runs(words: Sequence[str], *, merge: bool | None = None) -> list[Run]:
 
 
 def _once(logs: Iterable[_Named]) -> list[_Named]:
-    found: dict[Path, _Named] = {}
+    found: dict[tuple[Path, str | None], _Named] = {}
     for named in logs:
-        found.setdefault(named.path, named)
+        found.setdefault(named.key, named)
     return list(found.values())
 
 
@@ -71,9 +78,9 @@ def _named(word: str) -> list[_Named]:
         return [_Named(log, Path(word), "stdin")]
     target = resolve([word])
     if target.job_id is not None:
-        from hpcjob.tracking import find_job
+        from hpcjob.tracking.lookup import elements, find_job
 
-        return [_of_job(find_job(word))]
+        return [_of_job(record) for record in elements(find_job(word))]
     if target.directory is not None:
         return _of_directory(target.directory)
     return [named for path in target.paths for named in _of_path(path)]
@@ -119,11 +126,11 @@ def _earlier(named: _Named, known: Sequence[_Named]) -> list[_Named]:
         return []
     from hpcjob.tracking.index import read_index
 
-    later, found, paths = named, [], {one.path for one in known}
-    older = [record for record in read_index().records if _same_run(record, named.record)]
-    for record in older[:_EARLIER_AT_MOST]:
+    later, found, keys = named, [], {one.key for one in known}
+    older = [one for record in read_index().records for one in _part(record, named.record)]
+    for record in [one for one in older if _same_run(one, named.record)][:_EARLIER_AT_MOST]:
         one = _of_job(record)
-        if one.path in paths or not continues(later.log, one.log):
+        if one.key in keys or not continues(later.log, one.log):
             continue
         found.append(one)
         if not went_on(one.log):
@@ -133,8 +140,17 @@ def _earlier(named: _Named, known: Sequence[_Named]) -> list[_Named]:
 
 
 def _same_run(record: Record, later: Record) -> bool:
-    names = (record.name, record.profile) == (later.name, later.profile)
-    return names and record.submitted < later.submitted
+    alike = (record.name, record.profile, record.index) == (later.name, later.profile, later.index)
+    return alike and record.submitted < later.submitted
+
+
+def _part(record: Record, like: Record) -> list[Record]:
+    """Return of an array the element with the index of ``like``, and of any other job itself."""
+    from hpcjob.tracking.lookup import elements
+
+    if record.array is None:
+        return [record]
+    return [one for one in elements(record) if one.index == like.index] if like.element_of is not None else []
 
 
 def _groups(logs: Sequence[_Named]) -> list[list[_Named]]:

@@ -142,6 +142,31 @@ def test_jobs_of_one_run(here: Path) -> None:
     assert [run.name for run in load_runs(["5", "3"])] == ["実験", "other"]
 
 
+def test_elements_of_an_array(here: Path) -> None:
+    """Each element of an array is a run; one that went on goes on from the element of the same index."""
+    for number, submitted, start in ((7, 1, 0), (8, 2, 20)):
+        folder = here / f"outputs-{number}"
+        record = Record(
+            profile="lab",
+            scheduler="slurm",
+            server="",
+            id=str(number),
+            submitted=f"2026-11-29T12:00:{submitted:02d}.000000+00:00",
+            name="sweep",
+            directory=str(folder),
+            array="0-1",
+        )
+        append(record)
+        for index in (0, 1):
+            rows = [neox_line(start + step, f"{number}.{index}") for step in (10, 20)]
+            element = record.element(index)
+            write(element.jobdir / f"{element.id}_job.out", [loaded(start), *rows] if start else rows)
+    runs = load_runs(["8"])
+    assert [run.name for run in runs] == ["sweep_0", "sweep_1"]
+    assert [run.table.series("loss")[1].tolist() for run in runs] == [[7.0, 7.0, 8.0, 8.0], [7.1, 7.1, 8.1, 8.1]]
+    assert [run.name for run in load_runs(["8_1"])] == ["sweep_1"]
+
+
 @pytest.mark.parametrize("count", [0, 1])
 def test_few_rows(count: int) -> None:
     """No row and one row are runs too."""
