@@ -161,7 +161,7 @@ class CommandScheduler(Scheduler):
         for cluster, ids in _by_cluster(jobs, self.query_id):
             for part in chunks(ids) if self.asks_by_id else [ids]:
                 answer = answer.joined(self._ask(self.queue_forms(part, cluster), self.parse_queue))
-        return self._renamed(answer, jobs)
+        return self.named(answer, jobs)
 
     def history(self, jobs: Sequence[JobRef]) -> Answer:
         """See `Scheduler.history`."""
@@ -169,13 +169,13 @@ class CommandScheduler(Scheduler):
         for cluster, ids in _by_cluster(jobs, self.query_id):
             for part in chunks(ids):
                 answer = answer.joined(self._ask(self.history_forms(part, cluster), self.parse_history))
-        return self._renamed(answer, jobs)
+        return self.named(answer, jobs)
 
     def query_id(self, job: JobRef) -> str:
         """Return the id by which a job is asked for: of an array's element the array's, which tells of all."""
         return self.own_id(job) if job.array is None else self.own_id(replace(job, id=job.array, array=None, spec="0"))
 
-    def _renamed(self, answer: Answer, jobs: Sequence[JobRef]) -> Answer:
+    def named(self, answer: Answer, jobs: Sequence[JobRef]) -> Answer:
         """Return ``answer`` under our names of ``jobs``: the scheduler's name of one element may be ours of another."""
         if not any(job.array or job.spec for job in jobs):
             return answer

@@ -99,17 +99,13 @@ class SlurmScheduler(CommandScheduler):
         found = {*_PARSABLE_ID.findall(stdout), *_SPOKEN_ID.findall(f"{stdout}\n{stderr}")}
         return Submitted(*found.pop()) if len(found) == 1 else None
 
-    def queue(self, jobs: Sequence[JobRef]) -> Answer:
-        """See `Scheduler.queue`."""
-        return _with_elements(super().queue(jobs), jobs)
-
     def query_id(self, job: JobRef) -> str:
         """See `CommandScheduler.query_id`."""
         return job.array or job.id
 
-    def history(self, jobs: Sequence[JobRef]) -> Answer:
-        """See `Scheduler.history`."""
-        return _with_elements(super().history(jobs), jobs)
+    def named(self, answer: Answer, jobs: Sequence[JobRef]) -> Answer:
+        """See `CommandScheduler.named`; a row such as ``5_[1-3,7%2]`` speaks for elements that wait."""
+        return super().named(_with_elements(answer, jobs), jobs)
 
     def queue_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
         """All jobs of this user: ``squeue -j ID`` fails for a job that is gone, and a list of ids has no end."""

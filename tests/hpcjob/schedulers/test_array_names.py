@@ -10,6 +10,7 @@ from hpcjob.errors import InputError
 from hpcjob.schedulers.base import JobRef
 from hpcjob.schedulers.registry import scheduler_of
 from hpcjob.states import State
+from hpcjob.tracking.status import ask
 from tests.hpcjob.jobs import calls, fake_command, with_path
 
 HERE = Path("/work/array")
@@ -59,6 +60,23 @@ def test_another_element_of_that_name_is_not_meant(tmp_path: Path, monkeypatch: 
     assert calls(tmp_path, "qacct") == ["-j 5"]
     answer = scheduler.history(array)
     assert {name: told.exit_code for name, told in answer.reports.items()} == {"5_0": 0, "5_1": 7, "5_2": 0}
+
+
+def test_one_row_for_the_elements_that_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """squeue has one row for all that wait (``5_[2-3%1]``), and one for each that runs."""
+    rows = "JOBID|STATE|REASON|NAME\n5_[2-3%1]|PENDING|JobArrayTaskLimit|x\n5_1|RUNNING|None|x\n"
+    fake_command(tmp_path, "squeue", f"cat <<'END'\n{rows}END")
+    fake_command(tmp_path, "sacct", "echo 'JobID|State|ExitCode|JobName'; echo '5_0|COMPLETED|0:0|x'")
+    monkeypatch.setenv("PATH", with_path(tmp_path))
+    scheduler = scheduler_of("slurm")
+    (tmp_path / "5").mkdir()
+    array = JobRef("5", tmp_path / "5", spec="0-3")
+    states = {name: told.state for name, told in scheduler.queue(scheduler.elements(array)).reports.items()}
+    assert states == {"5_1": State.RUNNING, "5_2": State.PENDING, "5_3": State.PENDING}
+    status = ask(scheduler, [array])["5"]
+    assert (status.state, status.reason) == (State.RUNNING, "1 RUNNING, 2 PENDING, 1 COMPLETED")
+    assert calls(tmp_path, "sacct")[0].endswith("--jobs=5")
+    assert len(calls(tmp_path, "squeue")) == 2, "one query each time, whatever the number of elements"
 
 
 def test_pbs_asks_for_the_array_and_ends_an_element(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
