@@ -25,6 +25,7 @@ _SHAPE_KEPT_BYTES = 2048
 _SOME = 64
 _RANK_PREFIXES = (shape(b"[rank3]:"), shape(b"]<std"))
 _NCCL = b" NCCL "
+_DRY_LINES = 2_000  # after these only the first and last of a block are asked for their process
 _ALL_AT_MOST = 200_000
 
 
@@ -235,6 +236,7 @@ class _Reader:
         self._pending = pending
         self._census = census
         self._processes: set[tuple[bytes, bytes]] = set()
+        self._dry: dict[bytes, int] = {}  # lines of a shape since one was of a process not seen before
         self._counts: dict[bytes, int] = {}
         self._number = 1
         # The latest blocks with such, looked at when it matters.
@@ -317,20 +319,32 @@ class _Reader:
         last = set(progress)
         places = set({key: index for index, key in enumerate(keys) if key in last}.values()) if last else set()
         by_process = {key for key in each if self._shapes.interest(key) is Interest.PROCESS}
+        known = {key for key in by_process if self._dry.get(key, 0) > _DRY_LINES}
+        for key in known:
+            for index in (keys.index(key), len(keys) - 1 - keys[::-1].index(key)):
+                if self._is_new_process(key, lines[index]):
+                    places.add(index)
+        each = each - known
         for index, key in enumerate(keys) if each else ():
             if key not in each:
                 continue
             if key in by_process:
-                line = lines[index]
-                who = key, line[: line.find(_NCCL)]
-                if who not in self._processes:
-                    self._processes.add(who)
+                if self._is_new_process(key, lines[index]):
                     places.add(index)
                 continue
             count = self._counts[key] = self._counts.get(key, 0) + 1
             if count <= self._shapes.at_most.get(self._shapes.interest(key), sys.maxsize):
                 places.add(index)
         return sorted(places)
+
+    def _is_new_process(self, key: bytes, line: bytes) -> bool:
+        who = key, line[: line.find(_NCCL)]
+        if who in self._processes:
+            self._dry[key] = self._dry.get(key, 0) + 1
+            return False
+        self._processes.add(who)
+        self._dry[key] = 0
+        return True
 
 
 def _parts(data: bytes, shapes: Shapes) -> list[bytes]:
