@@ -88,15 +88,21 @@ def build_index_map(
             hint="Give more text or set a smaller seq_length.",
         )
     random = np.random.RandomState(seed)
-    numbers = np.empty(epochs * len(documents), np.int64)
-    numbers.reshape(epochs, -1)[:] = (
-        np.arange(documents.start, documents.stop) if isinstance(documents, range) else documents
-    )
-    doc_idx = _shuffled(numbers, np.int32, random)
-    del numbers
+    doc_idx = _shuffled(_repeated(documents, epochs), np.int32, random)
     sample_idx = sample_starts(sizes, doc_idx, samples, seq_length)
     shuffle_idx = _shuffled(np.arange(samples), np.uint32 if samples < _UINT32_SHUFFLE else np.int64, random)
     return IndexMap(doc_idx, sample_idx, shuffle_idx, epochs)
+
+
+def _repeated(documents: range | npt.NDArray[np.integer[Any]], epochs: int) -> npt.NDArray[np.int64]:
+    """Return the documents ``epochs`` times, with no second copy of them all in memory."""
+    if isinstance(documents, range) and epochs == 1:
+        return np.arange(documents.start, documents.stop, dtype=np.int64)
+    numbers = np.empty(epochs * len(documents), np.int64)
+    numbers.reshape(epochs, -1)[:] = (
+        np.arange(documents.start, documents.stop, dtype=np.int32) if isinstance(documents, range) else documents
+    )
+    return numbers
 
 
 def _shuffled(
