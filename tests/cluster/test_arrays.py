@@ -56,9 +56,10 @@ def test_array(somebody: User) -> None:
 
 def test_cancel_one_element_and_what_waits_for_the_array(somebody: User) -> None:
     """One element is cancelled, the others go on; then the array; a job that wanted it to end well does not run."""
-    array = somebody.submit(somebody.write_job("many", kind="cpu", command=["sleep", "120"], array="3-7:2"))
+    array = somebody.submit(somebody.write_job("many", kind="cpu", command=["sleep", "120"], array="3-7:2%1"))
     after = somebody.submit(somebody.write_job("after", kind="cpu", command=["true"]), "--after", array)
     somebody.wait_for_state(f"{array}_3", "RUNNING")
+    assert somebody.status(f"{array}_7")["state"] == "PENDING", "one at once"
     assert somebody.status(after)["state"] == "PENDING"
     somebody.hpcjob("cancel", f"{array}_3")
     somebody.wait_for_state(f"{array}_3", "CANCELLED")
