@@ -3,9 +3,9 @@
     python benchmarks/checkpoint.py                       # a model of 50 million parameters, fp32: 600 MB a checkpoint
     python benchmarks/checkpoint.py 1-3B --precision bfloat16
 
-Real runs of `neoxlite train` on one rank, on a GPU if there is one. A row is a way to save: how long training stands
-still for a save, a step without a save, and the steps during which the disk is written; all medians. The last line
-compares what a save costs training in both ways. Each size of the model's state is written as many times as `--saves`.
+Real runs of `neoxlite train` on one rank, on a GPU if there is one. A row is a way to save: a step without a save, how
+long training stands still for a save, how much longer the steps take together while the disk is written, the sum of the
+two, and how long a save takes from begin to end; milliseconds, medians. The last line compares both ways.
 """
 
 from __future__ import annotations
@@ -43,10 +43,15 @@ class Row:
     """Milliseconds, medians over a run."""
 
     blocked: float
+    whole: float
     step: float
-    step_while_writing: float | None
-    steps_while_writing: int
-    write: float
+    beside: float
+    """What the steps took longer while a checkpoint was written, together."""
+
+    @property
+    def cost(self) -> float:
+        """What a save costs training."""
+        return self.blocked + self.beside
 
 
 def train(folder: Path, model: list[str], keys: dict[str, Any], name: str, asynchronous: bool) -> Row:
@@ -64,31 +69,31 @@ def train(folder: Path, model: list[str], keys: dict[str, Any], name: str, async
 
 
 def summary(entries: list[dict[str, Any]], last: int) -> Row:
-    """Tell steps during which a checkpoint was being written from the others; the first two warm up."""
+    """Tell steps that overlap with the writing of a checkpoint from the others; the first two warm up."""
     saves = [entry for entry in entries if entry.get("event") == "checkpoint" and entry["iteration"] < last]
-    spans = []
+    steps = [entry for entry in entries if "event" not in entry and entry["iteration"] > 2]
+    ends = {entry["iteration"]: _clock(entry) for entry in steps}
+    spans = {}
     for save in saves:
-        # Copied first, which training waits for; then written.
-        seconds = save["seconds"] - save["blocked_ms"] / 1000
-        begin = _clock(next(e for e in entries if "event" not in e and e["iteration"] == save["iteration"]))
-        begin += save["blocked_ms"] / 1000
-        spans.append((begin, begin + seconds))
-    during, alone = [], []
-    for entry in entries:
-        if "event" in entry or entry["iteration"] <= 2:
+        if not save["background"]:
             continue
-        end = _clock(entry)
-        begin = end - entry["iteration_time_ms"] / 1000
-        if any(begin >= first and end <= until for first, until in spans):
-            during.append(entry["iteration_time_ms"])
-        elif not any(begin < until and end > first for first, until in spans):
-            alone.append(entry["iteration_time_ms"])
+        begin = ends[save["iteration"]]  # copied first, which training waits for; then written
+        spans[save["iteration"]] = (begin + save["blocked_ms"] / 1000, begin + save["seconds"])
+    longer: dict[int, list[float]] = {iteration: [] for iteration in spans}
+    alone = []
+    for entry in steps:
+        end, milliseconds = ends[entry["iteration"]], entry["iteration_time_ms"]
+        meets = [at for at, (first, until) in spans.items() if end - milliseconds / 1000 < until and end > first]
+        for at in meets:
+            longer[at].append(milliseconds)
+        if not meets:
+            alone.append(milliseconds)
+    step = statistics.median(alone)
     return Row(
         statistics.median(save["blocked_ms"] for save in saves),
-        statistics.median(alone),
-        statistics.median(during) if during else None,
-        len(during),
         statistics.median(save["seconds"] * 1000 for save in saves),
+        step,
+        statistics.median([sum(times) - step * len(times) for times in longer.values()] or [0.0]),
     )
 
 
@@ -138,13 +143,14 @@ def main() -> None:
         }
         written = sum(path.stat().st_size for path in (folder / "beside").glob("global_step*/*.safetensors"))
     print(f"{written / 1e6:,.0f} MB a checkpoint; milliseconds, medians over {options.saves} saves")
-    print(f"{'save':<16} {'blocks':>9} {'whole':>9} {'step':>9} {'step while written':>19} {'growth':>8}")
+    print(f"{'save':<16} {'step':>9} {'blocks':>9} {'slows steps by':>15} {'costs training':>15} {'written in':>11}")
     for name, row in rows.items():
-        during = "-" if row.step_while_writing is None else f"{row.step_while_writing:.1f} ({row.steps_while_writing})"
-        growth = "-" if row.step_while_writing is None else f"{row.step_while_writing / row.step - 1:.1%}"
-        print(f"{name:<16} {row.blocked:>9.1f} {row.write:>9.1f} {row.step:>9.1f} {during:>19} {growth:>8}")
-    ratio = rows["beside training"].blocked / rows["at once"].blocked
-    print(f"a save beside training stops it for {ratio:.1%} of the time of a save at once")
+        print(
+            f"{name:<16} {row.step:>9.1f} {row.blocked:>9.1f} {row.beside:>15.1f} {row.cost:>15.1f} {row.whole:>11.1f}"
+        )
+    at_once, beside = rows.values()
+    print(f"a save beside training costs {beside.cost / at_once.cost:.1%} of a save at once,", end=" ")
+    print(f"and {beside.cost / (BETWEEN * beside.step):.1%} of the {BETWEEN} steps from one save to the next")
 
 
 if __name__ == "__main__":

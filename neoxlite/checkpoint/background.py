@@ -48,7 +48,7 @@ class BackgroundSaver:
         group = dist.new_group(backend="gloo", timeout=_TIMEOUT) if world_size > 1 else None
         self._engine = engine
         self._together = Together(engine.topology, group)
-        self._copies = HostCopies(pinned=engine.device.type == "cuda")
+        self._copies = HostCopies(engine.device)
         self._thread: threading.Thread | None = None
         self._done: list[Saved] = []
         self._error: BaseException | None = None
@@ -124,8 +124,9 @@ class BackgroundSaver:
 class HostCopies:
     """Copies of tensors in host memory that is kept from one save to the next."""
 
-    def __init__(self, *, pinned: bool):
-        self._pinned = pinned
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._pinned = device.type == "cuda"
         self._buffers: dict[tuple[str, str], Tensor] = {}
         self.ready: torch.Event | None = None
         """When the copies of the last `take` are whole; None: they are."""
@@ -145,7 +146,7 @@ class HostCopies:
                 tensors[key].copy_(tensor.detach(), non_blocking=True)
             copied.append(TensorFile(file.name, tensors))
         if self._pinned:
-            self.ready = torch.Event("cuda")
+            self.ready = torch.Event(self._device)
             self.ready.record()
         return copied
 

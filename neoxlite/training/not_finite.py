@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from neoxlite.model.gpt import GPTModel
 from neoxlite.model.naming import layer_parameters, layer_place
 from neoxlite.parallel.sharding import is_sharded, own_shard
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from neoxlite.training.engine import Batch, Engine
 
 PARAMETER, OUTPUT, GRADIENT = "parameter", "output", "gradient"
+LOSS = "loss"
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Finding:
     kind: str
     """``parameter``, ``output`` or ``gradient``."""
     name: str
-    """Of the parameter or module: ``<layer index>.<GPT-NeoX's name>``."""
+    """Of the parameter or module: ``<layer index>.<GPT-NeoX's name>``; ``loss`` for the model's own output."""
     bad: int
     """Elements that are not finite."""
     of: int
@@ -45,13 +47,12 @@ class Finding:
 
     def sentence(self, num_layers: int) -> str:
         """Return what and where, for a person."""
+        if self.name == LOSS:
+            return f"the loss itself, behind finite outputs of all layers (rank {self.rank})"
         index, _, name = self.name.partition(".")
         what = {PARAMETER: "the parameter", OUTPUT: "the output of", GRADIENT: "the gradient of"}[self.kind]
-        thing = (
-            f"{what} {name} in {layer_place(int(index), num_layers)}"
-            if name
-            else (f"{what} {layer_place(int(index), num_layers)}")
-        )
+        place = layer_place(int(index), num_layers)
+        thing = f"{what} {name} in {place}" if name else f"{what} {place}"
         return f"{thing}: {self.bad:,} of {self.of:,} values are not finite (rank {self.rank})"
 
 
@@ -99,6 +100,9 @@ def _in_a_pass(engine: Engine, batches: Sequence[Batch], iteration: int) -> Find
             gradients.append(_finding(engine, GRADIENT, name, bad, gradient.numel(), 0))
 
     with contextlib.ExitStack() as hooks:
+        if any(module._compiled_call_impl is not None for module in engine.module.modules()):
+            # Compiled code has no place for hooks.
+            hooks.enter_context(torch.compiler.set_stance("force_eager"))
         for name, module in _modules(engine.module):
             hooks.enter_context(_removed(module.register_forward_hook(partial(look_at_output, name))))
         for name, parameter in layer_parameters(engine.module):
@@ -118,6 +122,8 @@ def _removed(handle: Any) -> Iterator[None]:
 
 def _modules(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Yield the layers and what is in them by name; containers come after their contents in a forward pass."""
+    if isinstance(module, GPTModel):
+        yield LOSS, module
     for name, child in module.named_modules():
         name = name.removeprefix("tied_modules.")
         index, dot, rest = name.partition(".")

@@ -23,7 +23,15 @@ from neoxlite.parallel.topology import Topology
 ASYNC = {"checkpoint": {"async_save": True}}
 
 
-@pytest.mark.parametrize(("size", "layout"), [(2, {}), (2, {"zero_optimization": {"stage": 3}}), (1, {})])
+@pytest.mark.parametrize(
+    ("size", "layout"),
+    [
+        (2, {}),
+        pytest.param(2, {"zero_optimization": {"stage": 3}}, marks=pytest.mark.ci),
+        pytest.param(2, {"pipe_parallel_size": 2}, marks=pytest.mark.ci),
+        pytest.param(2, {"model_parallel_size": 2}, marks=pytest.mark.ci),
+    ],
+)
 def test_the_checkpoints_are_those_of_a_blocking_save(
     size: int, layout: dict[str, Any], train: Any, tmp_path: Path
 ) -> None:
@@ -70,6 +78,7 @@ def test_an_error_of_the_writer_ends_the_run_on_every_rank(
     assert not list(root.glob(".*"))
 
 
+@pytest.mark.ci
 def test_a_kill_in_the_background_leaves_the_checkpoint_before(
     world: Any, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from neoxlite.checkpoint.folder import Manifest
 
 
@@ -12,6 +14,7 @@ def _training(folder: Path) -> dict[str, Any]:
     return Manifest.read(folder).training
 
 
+@pytest.mark.ci
 def test_finetune_no_load_optim_no_save_optim_and_iteration(train: Any, tmp_path: Path) -> None:
     """Position, count of optimizer steps and learning rate of the runs that go on, and their first loss."""
     root = tmp_path / "ck"

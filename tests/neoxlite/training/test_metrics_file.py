@@ -47,6 +47,7 @@ def test_a_file_that_cannot_be_written_costs_one_warning(tmp_path: Path) -> None
     assert said == ["WARNING: /dev/full cannot be written, training goes on without it: No space left on device"]
 
 
+@pytest.mark.ci
 def test_a_killed_run_keeps_its_entries_and_the_next_one_appends(
     world: Any, config_of: Any, text_data: str, tmp_path: Path
 ) -> None:

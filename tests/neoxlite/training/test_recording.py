@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from neoxlite.errors import NeoxliteError
 from neoxlite.training.boards import TensorBoard
 from neoxlite.training.metrics import Costs, Interval, Recorder
 from neoxlite.training.metrics_file import MetricsFile
@@ -122,6 +123,35 @@ def test_tensorboard_has_gpt_neox_s_keys(tmp_path: Path) -> None:
     # 4 TFLOP over two devices in a second, of a peak of 10; three quarters of them without recomputation.
     assert events.Scalars("runtime/hardware_flops_utilization")[0].value == pytest.approx(0.2)
     assert events.Scalars("runtime/model_flops_utilization")[0].value == pytest.approx(0.15)
+
+
+def test_a_resumed_run_hides_what_lay_behind_its_checkpoint(tmp_path: Path) -> None:
+    """TensorBoard shows one curve: iterations 1 to 3 of the first run, then those of the second."""
+    first = TensorBoard(str(tmp_path), 0)
+    first.log({iteration: {"train/lm_loss": 10.0 + iteration} for iteration in range(1, 6)})
+    first.close()
+    second = TensorBoard(str(tmp_path), 3)
+    second.log({4: {"train/lm_loss": 4.0}})
+    second.close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        events = EventAccumulator(str(tmp_path))
+        events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("train/lm_loss")] == [
+        (1, 11.0),
+        (2, 12.0),
+        (3, 13.0),
+        (4, 4.0),
+    ]
+
+
+def test_a_tensorboard_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """One line with the key and the folder."""
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(NeoxliteError, match=r"tensorboard_dir: .*file/板 cannot be written"):
+        TensorBoard(str(tmp_path / "file" / "板"), 0)
 
 
 def test_validation_disturbs_nothing_and_is_the_same_after_a_resume(train: Any, tmp_path: Path) -> None:

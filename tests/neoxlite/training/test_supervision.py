@@ -54,10 +54,8 @@ def test_ranks_of_one_stage_are_compared() -> None:
     assert {found.rank for found in named} == {4, 5}
 
 
-@pytest.mark.parametrize(
-    ("size", "layout"),
-    [(2, {}), pytest.param(4, {"pipe_parallel_size": 2}, marks=pytest.mark.ci)],
-)
+@pytest.mark.ci
+@pytest.mark.parametrize(("size", "layout"), [(2, {}), (4, {"pipe_parallel_size": 2})])
 def test_a_rank_made_slow_is_named(
     size: int, layout: dict[str, Any], train: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,11 +113,12 @@ def _plant(monkeypatch: pytest.MonkeyPatch, fault: str, layer: str, rank: int) -
 CASES: list[Any] = [
     (1, {}, "output", "3.attention.dense", "the output of attention.dense in block 1 (layer 3)"),
     (1, {"zero_optimization": {"stage": 0}}, "gradient", "7.final_linear", "final_linear.weight in the head (layer 7)"),
-    (2, {"precision": "bfloat16"}, "gradient", "2.mlp.linear1", "the gradient of mlp.linear1.weight in block 0"),
-    (1, {}, "parameter", "2.input_layernorm", "the parameter input_layernorm.weight in block 0 (layer 2)"),
     *(
         pytest.param(*case, marks=pytest.mark.ci)
         for case in (
+            (1, {}, "output", "", "the loss itself, behind finite outputs of all layers (rank 0)"),
+            (1, {}, "parameter", "2.input_layernorm", "the parameter input_layernorm.weight in block 0 (layer 2)"),
+            (2, {"precision": "bfloat16"}, "gradient", "2.mlp.linear1", "gradient of mlp.linear1.weight in block 0"),
             (2, {"zero_optimization": {"stage": 2}}, "gradient", "4.attention.query_key_value", "in block 2 (layer 4)"),
             (2, {"zero_optimization": {"stage": 3}}, "output", "4.mlp", "the output of mlp in block 2 (layer 4)"),
             (2, {"model_parallel_size": 2}, "output", "6.norm", "the output of norm in the final norm (layer 6)"),
@@ -146,11 +145,12 @@ def test_a_planted_fault_is_named(
     found = [line for line in capfd.readouterr().out.splitlines() if "first not finite" in line]
     assert len(found) == 1
     assert told in found[0]
-    assert found[0].startswith(f"WARNING: iteration 4: first not finite: the {fault}")
+    assert found[0].startswith(f"WARNING: iteration 4: first not finite: the {fault if layer else 'loss'}")
     # A rank of a tensor-parallel group is told by its values, which its peers have too.
     assert f"(rank {rank})" in found[0] or "model_parallel_size" in layout
 
 
+@pytest.mark.ci
 def test_a_fault_that_passes_is_said_to(train: Any, capfd: pytest.CaptureFixture[str], world: Any) -> None:
     """A gradient that was not finite once, and is when the iteration is run again, is not blamed on a layer."""
     from neoxlite.training.engine import Engine
