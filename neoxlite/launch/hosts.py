@@ -44,8 +44,10 @@ class Hosts:
         return max(1, len(self.names)) * self.per_host
 
     def __str__(self) -> str:
-        where = f"{len(self.names)} hosts ({', '.join(self.names)})" if len(self.names) > 1 else "this machine"
-        return f"{where}, {self.per_host} {'process' if self.per_host == 1 else 'processes'} each"
+        own = f"{self.per_host} {'process' if self.per_host == 1 else 'processes'}"
+        if len(self.names) < 2:
+            return f"this machine, {own}"
+        return f"{len(self.names)} hosts ({', '.join(self.names)}), {own} each, {self.world_size} in all"
 
 
 def read_hostfile(path: Path) -> Slots:

@@ -81,7 +81,7 @@ class Settings:
 
     def __str__(self) -> str:
         source = f"hostfile {self.hostfile}: " if self.hostfile else ""
-        return f"{source}{self.hosts}, {self.hosts.world_size} in all, by {self.launcher}"
+        return f"{source}{self.hosts}, by {self.launcher}"
 
 
 def launch_settings(request: Request, environ: Mapping[str, str]) -> Settings:
