@@ -55,6 +55,10 @@ def plot(
       hpcjob plot a.log b.log --merge         b went on where a ended
       hpcjob plot latest -o loss.svg -m loss -m grad_norm --from 1000
     """
+    from hpcjob.errors import InputError
+
+    if as_json and output is not None:
+        raise InputError("--json and --output: one of them", hint="--json writes to standard output.")
     wanted = _checked(metrics)
     kind = _kind(output)
     runs = runs_from_options(jobs, merge, first, last)

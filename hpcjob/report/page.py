@@ -27,11 +27,11 @@ from hpcjob.report.summary import Summary, spikes_of, summarize
 from hpcjob.report.tables import Floats, Ints, drawable
 from hpcjob.report.thin import thinned
 
-POINTS = 120_000
-"""Points of all curves together: about 3 MB."""
+POINTS = 100_000
+"""Points of all curves together: at most 3 MB."""
 _SERIES_AT_MOST, _SERIES_AT_LEAST = 6_000, 40
-_SPIKES_AT_MOST = 200
-_MARKS_AT_MOST = 2_000
+_SPIKES, _SPIKES_AT_MOST, _SPIKES_AT_LEAST = 3_000, 200, 10
+_MARKS, _MARKS_AT_MOST, _MARKS_AT_LEAST = 40_000, 2_000, 50
 _ROWS_AT_MOST = 30
 _TITLE_NAMES = 4
 _COLUMNS = (
@@ -106,14 +106,15 @@ def _data(read: Sequence[_Read], names: Sequence[str]) -> dict[str, Any]:
     runs = [one.run for one in read]
     count = sum(run.table.has(name) for run in runs for name in names)
     at_most = int(np.clip(POINTS // max(count, 1), _SERIES_AT_LEAST, _SERIES_AT_MOST))
+    marks = int(np.clip(_MARKS // len(runs), _MARKS_AT_LEAST, _MARKS_AT_MOST))
     kinds = sorted({run.x_name for run in runs})
     return {
         "xName": " / ".join(kinds),
         "runs": [
             {
                 "name": run.name,
-                "restarts": [{"at": one.at, "repeated": one.repeated} for one in run.restarts[-_MARKS_AT_MOST:]],
-                "checkpoints": _some(run.checkpoints, _MARKS_AT_MOST),
+                "restarts": [{"at": one.at, "repeated": one.repeated} for one in run.restarts[-marks:]],
+                "checkpoints": _some(run.checkpoints, marks),
             }
             for run in runs
         ],
@@ -127,7 +128,9 @@ def _chart(quantity: Quantity, read: Sequence[_Read], at_most: int) -> dict[str,
         if one.run.table.has(quantity.name):
             spikes = one.spikes.get(quantity.name, [])
             steps, values = one.run.table.series(quantity.name)
-            series.append({"run": number, "kind": "train", **_points(steps, values, at_most), "spikes": _rings(spikes)})
+            series.append(
+                {"run": number, "kind": "train", **_points(steps, values, at_most), "spikes": _rings(spikes, len(read))}
+            )
         if quantity.name == "loss" and one.run.validations:
             held_out = one.run.validations
             steps, values = np.array(list(held_out), np.int64), np.array(list(held_out.values()), np.float64)
@@ -142,10 +145,11 @@ def _points(steps: Ints, values: Floats, at_most: int) -> dict[str, Any]:
     return {"x": steps[chosen].tolist(), "y": y, "total": len(values)}
 
 
-def _rings(spikes: Sequence[Spike]) -> list[dict[str, Any]]:
+def _rings(spikes: Sequence[Spike], runs: int) -> list[dict[str, Any]]:
+    at_most = int(np.clip(_SPIKES // runs, _SPIKES_AT_LEAST, _SPIKES_AT_MOST))
     return [
         {"at": spike.at, "value": _finite(spike.value), "usual": _finite(spike.usual), "count": spike.count}
-        for spike in _highest(spikes, _SPIKES_AT_MOST)
+        for spike in _highest(spikes, at_most)
     ]
 
 

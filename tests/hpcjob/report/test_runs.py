@@ -49,7 +49,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Attempt], dict[int, float]]:
 
 
 @given(histories())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_iterations_that_count(history: tuple[list[Attempt], dict[int, float]]) -> None:
     """Each iteration has the loss that led to the final weights, whatever was done again or thrown away."""
     attempts, truth = history

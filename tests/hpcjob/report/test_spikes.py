@@ -34,7 +34,7 @@ def by_the_rule(values: Sequence[float], floor: float) -> list[int]:
 
 
 @given(st.lists(_NUMBERS, max_size=130), st.sampled_from([0.02, 0.2]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_the_rule(values: list[float], floor: float) -> None:
     """What is found is what the words of the rule find, grouped where places follow each other."""
     spikes = find_spikes(np.arange(len(values)) * 10, np.array(values, np.float64), floor=floor)
@@ -83,7 +83,7 @@ def test_the_rule_is_stated() -> None:
 
 
 @given(st.lists(_NUMBERS, min_size=1, max_size=400), st.integers(4, 100))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_thin(values: list[float], at_most: int) -> None:
     """Never more than asked for, ends and extremes stay, and no place is made up."""
     series = np.array(values, np.float64)
