@@ -161,6 +161,7 @@ _NO_HOSTS = re.compile(
     r"tree|line|row|col|column|top|acc|f)-?\d+",
     re.IGNORECASE,
 )
+_EXCEPTION_ENDS = ("Error", "Exception", "Warning", "Timeout")
 _PREFIXES_AT_MOST = 5
 
 
@@ -241,4 +242,6 @@ class LineParser:
     def _is_host(self, name: str) -> bool:
         if name in self._hosts:
             return True
+        if name.endswith(_EXCEPTION_ENDS):  # sqlite3.OperationalError, urllib3.exceptions.MaxRetryError
+            return False
         return _HOST_LIKE.fullmatch(name) is not None and _NO_HOSTS.fullmatch(name) is None
