@@ -130,9 +130,10 @@ def quiet() -> Iterator[None]:
         warnings.simplefilter("ignore")
         from transformers.utils import logging
 
-        before = logging.get_verbosity()
-        logging.set_verbosity_error()
+        verbosity: Any = logging
+        before = verbosity.get_verbosity()
+        verbosity.set_verbosity_error()
         try:
             yield
         finally:
-            logging.set_verbosity(before)
+            verbosity.set_verbosity(before)

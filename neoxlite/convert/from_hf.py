@@ -13,8 +13,10 @@ import yaml
 
 from neoxlite.config import NeoxConfig, load_config
 from neoxlite.convert.compare import PROMPT, Comparison, checked, hf_logits, prompt_tokens
-from neoxlite.convert.families import Family, family_named
+from neoxlite.convert.families import family_named
+from neoxlite.convert.family import Family
 from neoxlite.convert.hf_folder import HfFolder
+from neoxlite.convert.memory import return_freed_blocks
 from neoxlite.convert.own import TOKENIZER, NewCheckpoint, config_text, training_entry, write_checkpoint
 from neoxlite.convert.shape import Parameter, parameters_of
 from neoxlite.convert.staging import new_folder, refuse_existing, write_file
@@ -68,6 +70,7 @@ def import_folder(folder: Path, root: Path, *, tokenizer_folder: Path | None = N
         CheckpointError: the folder is damaged or holds a model that neoxlite has not; the logits differ; or ``root``
             cannot be written.
     """
+    return_freed_blocks()
     source = HfFolder.open(folder)
     family = family_named(source.config.get("model_type"))
     refuse_existing(root)

@@ -12,6 +12,7 @@ from neoxlite.checkpoint.tokenizer_files import tokenizer_files
 from neoxlite.config import NeoxConfig, load_config
 from neoxlite.convert.compare import prompt_tokens
 from neoxlite.convert.from_hf import read_back
+from neoxlite.convert.memory import return_freed_blocks
 from neoxlite.convert.own import NewCheckpoint, config_text, training_entry, without_masters, write_checkpoint
 from neoxlite.convert.shape import parameters_of
 from neoxlite.convert.streamed import our_logits
@@ -57,6 +58,7 @@ def convert(
             be written.
         ConfigError: a mistake in the configuration.
     """
+    return_freed_blocks()
     folder = find_upstream(source, iteration)
     upstream = Upstream.open(folder)
     cfg = _configuration(folder, configs, conf_dir, overrides)

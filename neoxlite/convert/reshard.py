@@ -10,6 +10,7 @@ import torch
 from neoxlite.checkpoint.optimizer_state import MASTER
 from neoxlite.convert.compare import prompt_tokens
 from neoxlite.convert.from_hf import read_back
+from neoxlite.convert.memory import return_freed_blocks
 from neoxlite.convert.own import NewCheckpoint, OwnCheckpoint, write_checkpoint
 from neoxlite.convert.streamed import our_logits
 from neoxlite.convert.upstream_optimizer import State
@@ -40,6 +41,7 @@ def reshard(folder: Path, root: Path, *, dtype: torch.dtype | None = None, with_
     Raises:
         CheckpointError: it is damaged, has no optimizer state to keep, or ``root`` cannot be written.
     """
+    return_freed_blocks()
     source = OwnCheckpoint.open(folder)
     state = source.optimizer_state() if with_optimizer and source.training["with_optimizer"] else None
     weights = source.weights

@@ -9,8 +9,11 @@ from typing import Any
 import torch
 
 from neoxlite.convert.compare import PROMPT, Comparison, compare_with_transformers, prompt_tokens
-from neoxlite.convert.families import FAMILIES, TANH, Family, family_of
+from neoxlite.convert.families import FAMILIES, family_of
+from neoxlite.convert.family import Family
+from neoxlite.convert.gpt_neox import TANH
 from neoxlite.convert.hf_folder import CONFIG, read_json, write_json, write_weights
+from neoxlite.convert.memory import return_freed_blocks
 from neoxlite.convert.own import TOKENIZER, OwnCheckpoint
 from neoxlite.convert.staging import new_folder, refuse_existing, require_room
 from neoxlite.convert.tokenizer_export import generation_config, ids_of, write_tokenizer
@@ -52,6 +55,7 @@ def export(
         CheckpointError: the checkpoint is damaged or has no such form; the logits or the tokenizer's ids differ; or
             ``target`` cannot be written. Nothing is left of it then.
     """
+    return_freed_blocks()
     refuse_existing(target)
     source = OwnCheckpoint.open(folder)
     spec = source.spec

@@ -71,23 +71,27 @@ def test_training_goes_on_with_gpt_neox_s_own_losses(name: str, world: Any, tmp_
     assert losses == pytest.approx(DATA[name]["loss_steps_3_5_when_continued"], abs=2e-5)
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("name", NAMES)
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "tp2": {"model_parallel_size": 2},
+    "pp2": {"pipe_parallel_size": 2, "zero_optimization": {"stage": 1}},
+    "dp2-zero2": {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}},
+}
+
+
 @pytest.mark.parametrize(
-    "layout",
+    ("name", "layout"),
     [
-        {"model_parallel_size": 2},
-        {"pipe_parallel_size": 2, "zero_optimization": {"stage": 1}},
-        {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}},
+        pytest.param(name, layout, marks=pytest.mark.ci if turn == place else pytest.mark.full)
+        for place, name in enumerate(NAMES)
+        for turn, layout in enumerate(LAYOUTS)
     ],
-    ids=["tp2", "pp2", "dp2-zero2"],
 )
-def test_training_goes_on_at_another_layout(name: str, layout: dict[str, Any], world: Any, tmp_path: Path) -> None:
+def test_training_goes_on_at_another_layout(name: str, layout: str, world: Any, tmp_path: Path) -> None:
     """The same losses on two ranks, which the checkpoint was not written on."""
     from neoxlite.config import load_config
 
     done = convert(GOLDEN / name, tmp_path / "out", [str(write_config(tmp_path / "was.yml", name))])
-    cfg = load_config(write_config(tmp_path / "run.yml", name, **layout), world_size=2)
+    cfg = load_config(write_config(tmp_path / "run.yml", name, **LAYOUTS[layout]), world_size=2)
     losses = world.run(2, losses_of, cfg, done.folder, DATA[name]["tokens"], 32)[0]
     assert losses == pytest.approx(DATA[name]["loss_steps_3_5_when_continued"], abs=2e-5)
 
@@ -144,8 +148,17 @@ def write_sliced(folder: Path, variant: dict[str, Any], ranks: int, *, old_names
     (folder.parent / "latest").write_text(folder.name)
 
 
-@pytest.mark.parametrize("old_names", [False, True], ids=["head", "old"])
-@pytest.mark.parametrize("name", ["rotary25", "gptj", "gptj_tied", "gptj_tied_embed", "llama_gqa2", "learned"])
+@pytest.mark.parametrize(
+    ("name", "old_names"),
+    [
+        ("rotary25", True),
+        ("gptj", False),
+        ("gptj_tied", True),
+        ("gptj_tied_embed", False),
+        ("llama_gqa2", False),
+        ("learned", False),
+    ],
+)
 def test_slices_of_two_ranks_become_gpt_neox_s_logits(name: str, old_names: bool, tmp_path: Path) -> None:
     """Merged rightly: column, row, vocabulary, interleaved qkv, gated halves, summed biases; old and new names."""
     from neoxlite.checkpoint.load import load_weights
