@@ -126,46 +126,6 @@ hear() { # SECONDS: set `said` to what the overseeing script says, or to what ha
   read -rt "$1" said || (($? > 128)) || said=killed # its end of the pipe is closed
 }
 
-# bind_rank: set `bound` to the words that keep this rank to its part of the node, or `problem` to what is in the way.
-bind_rank() {
-  local cpus count numa=''
-  bound=()
-  case $bind:$launcher in
-    cores:srun | *:none) ;; # srun binds by itself; one process has the whole node
-    cores:*)
-      [[ $(type -P taskset) ]] || { problem='there is no taskset' && return 1; }
-      mapfile -t cpus < <(cpus_of "$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)")
-      count=$((${#cpus[@]} / procs_per_node))
-      ((count)) || { problem="${#cpus[@]} CPUs for $procs_per_node ranks" && return 1; }
-      bound=(taskset -c "$(IFS=, && echo "${cpus[*]:LOCAL_RANK * count:count}")")
-      ;;
-    numa:*)
-      [[ $(type -P numactl) ]] || { problem='there is no numactl' && return 1; }
-      numa=$(numa_of_gpu)
-      count=$(find /sys/devices/system/node -maxdepth 1 -name 'node[0-9]*' | wc -l)
-      [[ $numa =~ ^[0-9]+$ ]] || numa=$((LOCAL_RANK * count / procs_per_node))
-      bound=(numactl "--cpunodebind=$numa" "--membind=$numa")
-      ;;
-  esac
-}
-
-cpus_of() { # LIST: write out 0-3,8
-  local part
-  for part in ${1//,/ }; do seq "${part%-*}" "${part#*-}"; done
-}
-
-numa_of_gpu() { # the NUMA node beside this rank's GPU; nothing where that is not known
-  local gpu=$LOCAL_RANK mask place
-  [[ $(type -P nvidia-smi) ]] || return 0
-  if [[ ${CUDA_VISIBLE_DEVICES-} ]]; then
-    IFS=, read -ra mask <<<"$CUDA_VISIBLE_DEVICES"
-    gpu=${mask[LOCAL_RANK]-}
-  fi
-  place=$(nvidia-smi -i "$gpu" --query-gpu=pci.bus_id --format=csv,noheader 2>/dev/null) || return 0
-  place=${place,,}
-  cat "/sys/bus/pci/devices/${place#0000}/numa_node" 2>/dev/null || :
-}
-
 is_over() { # the job has an exit record
   [[ -e $HPCJOB_JOBDIR/${HPCJOB_JOB_ID}_exit.json ]]
 }

@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 02f74259fb57
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 c6b97a648d1f
 # submit: qsub FILE
 
 set -euo pipefail
@@ -437,6 +437,20 @@ hear() { # SECONDS: set `said` to what the overseeing script says, or to what ha
   read -rt "$1" said || (($? > 128)) || said=killed # its end of the pipe is closed
 }
 
+is_over() { # the job has an exit record
+  [[ -e $HPCJOB_JOBDIR/${HPCJOB_JOB_ID}_exit.json ]]
+}
+END_OF_COMMON
+builtin source "$jobdir/common.sh"
+cat >"$jobdir/rank.sh" <<'END_OF_RANK'
+# One rank: bash rank.sh STEP_FILE. The step's file says what runs, and which launcher started this.
+set -uo pipefail
+builtin source "${0%/*}/env.sh"
+builtin source "${0%/*}/common.sh"
+builtin source "$1"
+export "${variables[@]}"
+cd -- "$HPCJOB_SUBMIT_DIR" || end_job 87 "check: $(uname -n): no folder $HPCJOB_SUBMIT_DIR here"
+
 # bind_rank: set `bound` to the words that keep this rank to its part of the node, or `problem` to what is in the way.
 bind_rank() {
   local cpus count numa=''
@@ -476,20 +490,6 @@ numa_of_gpu() { # the NUMA node beside this rank's GPU; nothing where that is no
   place=${place,,}
   cat "/sys/bus/pci/devices/${place#0000}/numa_node" 2>/dev/null || :
 }
-
-is_over() { # the job has an exit record
-  [[ -e $HPCJOB_JOBDIR/${HPCJOB_JOB_ID}_exit.json ]]
-}
-END_OF_COMMON
-builtin source "$jobdir/common.sh"
-cat >"$jobdir/rank.sh" <<'END_OF_RANK'
-# One rank: bash rank.sh STEP_FILE. The step's file says what runs, and which launcher started this.
-set -uo pipefail
-builtin source "${0%/*}/env.sh"
-builtin source "${0%/*}/common.sh"
-builtin source "$1"
-export "${variables[@]}"
-cd -- "$HPCJOB_SUBMIT_DIR" || end_job 87 "check: $(uname -n): no folder $HPCJOB_SUBMIT_DIR here"
 
 case $launcher in
   mpirun)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 0b737aba51e8
+# template local.sh.j2 over base.sh.j2 and parts, sha256 c54c7ab00e23
 # submit: bash FILE
 
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 73fb1afc54ae
+# template local.sh.j2 over base.sh.j2 and parts, sha256 4938958eaf12
 # submit: bash FILE
 
 set -euo pipefail

@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # Miyabi-G, JCAHPC: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 4f656823deb7
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 a9887d3c3297
 # submit: qsub FILE
 
 set -euo pipefail
