@@ -101,6 +101,12 @@ def explain(path: Path) -> None:
             sys.stdout = sys.__stdout__
 
 
+def explain_without_engine(path: Path) -> None:
+    """Do the same as if the package ``hyperscan`` were not installed."""
+    sys.modules["hyperscan"] = None  # type: ignore[assignment]  # importing it fails then
+    explain(path)
+
+
 def alternation() -> str:
     """Return what ``explain`` looks for, as one extended regular expression."""
     from hpcjob.logs.errors import needles
@@ -113,7 +119,8 @@ def alternation() -> str:
 
 CASES: dict[str, Callable[[Path], None]] = {
     "lines, cleaned": split_only,
-    "explain": explain,
+    "explain, with hyperscan if installed": explain,
+    "explain, without": explain_without_engine,
     "tail": view(),
     "tail --raw": view("--raw"),
     "tail --loss": view("--loss"),
