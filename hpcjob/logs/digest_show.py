@@ -157,13 +157,13 @@ def _finish(follower: Follower, digest: Digest) -> None:
 
 
 def _follow(follower: Follower, digest: Digest, output: Output, ended: Callable[[], bool]) -> None:
-    waits = pauses(POLL_S)
+    waits, came, used_s = pauses(POLL_S), False, 0.0
     known = set(follower.tails())
     final = False
     while not final:
         digest.tick(final=False)
         output.flush()
-        time.sleep(next(waits))
+        time.sleep(pause(next(waits), used_s, came=came))
         began_s = time.process_time()
         final = ended()  # before reading: what was written until now is read below
         came = False
@@ -180,9 +180,8 @@ def _follow(follower: Follower, digest: Digest, output: Output, ended: Callable[
                 digest.read(line)
             if (bar := tail.unfinished()) is not None:
                 digest.glimpse(bar)
+        used_s = time.process_time() - began_s
         if came:
             waits = pauses(POLL_S)
-        else:
-            time.sleep(pause(0, time.process_time() - began_s))
         if final:
             _finish(follower, digest)

@@ -29,7 +29,7 @@ CHUNK_BYTES = 256 * 1024
 POLL_S = 0.4
 SLOWEST_POLL_S = 0.9
 """So that a line is seen within a second."""
-_SHARE_OF_CORE = 0.08
+_SHARE_OF_CORE, _SHARE_OF_CORE_BUSY = 0.08, 0.25
 _OPEN_FILES_AT_MOST = 128
 _FIRST_WINDOW_BYTES = 64 * 1024
 _MARK_BYTES = 64
@@ -354,10 +354,15 @@ def pauses(poll_s: float = POLL_S) -> Iterator[float]:
         poll_s = max(poll_s, min(poll_s * 1.25, SLOWEST_POLL_S))
 
 
-def pause(wait_s: float, used_s: float) -> float:
+def pause(wait_s: float, used_s: float, *, came: bool) -> float:
     """Return how long to wait after a poll that took ``used_s`` of CPU time: thousands of files cost more than a few,
-    and a login node is shared."""
-    return max(wait_s, used_s * (1 / _SHARE_OF_CORE - 1))
+    and a login node is shared.
+
+    Args:
+        came: whether there was anything to read, which may take a larger share of the core.
+    """
+    share = _SHARE_OF_CORE_BUSY if came else _SHARE_OF_CORE
+    return max(wait_s, used_s * (1 / share - 1))
 
 
 def follow(
@@ -393,7 +398,7 @@ def follow(
                 return
             if came:
                 waits = pauses(poll_s)
-            time.sleep(pause(next(waits), 0 if came else time.process_time() - began_s))
+            time.sleep(pause(next(waits), time.process_time() - began_s, came=came))
 
 
 def read_stream(

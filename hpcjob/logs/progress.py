@@ -53,10 +53,11 @@ class Progress:
 
     def line(self, line: Line) -> None:
         """Take in what a line says beside events: the job's start, arguments."""
-        if self._every is None and "hpcjob" not in line.text:
-            self._every = checkpoint_interval(line.text)
-        if _STARTED.search(line.text):
-            self._started_s = time_in(line.text)
+        text = line.text
+        if self._every is None and ("checkpoint_factor" in text or "save" in text):
+            self._every = checkpoint_interval(text)
+        if text.startswith("hpcjob: ") and _STARTED.match(text):
+            self._started_s = time_in(text)
 
     def event(self, event: Event) -> None:
         """Take an event in."""

@@ -32,7 +32,7 @@ def show_files(
     Args:
         since_s: begin where the files' times are not before this one, in seconds since the epoch.
     """
-    waits = pauses(POLL_S)
+    waits, came, used_s = pauses(POLL_S), False, 0.0
     with contextlib.closing(follower):
         tails = follower.tails()
         final = ended is None or ended()
@@ -49,13 +49,13 @@ def show_files(
         while not final:
             view.tick(final=False)
             output.flush()
-            time.sleep(next(waits))
+            time.sleep(pause(next(waits), used_s, came=came))
             began_s = time.process_time()
             final = ended is None or ended()  # before reading: what was written until now is read below
-            if _accept(view, follower.poll()):
+            came = _accept(view, follower.poll())
+            used_s = time.process_time() - began_s
+            if came:
                 waits = pauses(POLL_S)
-            else:
-                time.sleep(pause(0, time.process_time() - began_s))
             if final:
                 _accept(view, follower.finish())
         view.tick(final=True)

@@ -29,6 +29,7 @@ _FILES_AT_MOST = 100_000
 # The first "rank" in a file of NCCL is that of the communicator of all ranks.
 _NCCL_RANK = re.compile(rb" rank (\d{1,7}) n[rR]anks \d")
 _NCCL_HEAD_BYTES = 256 * 1024
+_RANKS_OF_NCCL: dict[Path, int] = {}  # once a file tells its rank it is not asked again while it is followed
 
 
 class Kind(enum.Enum):
@@ -225,9 +226,13 @@ def _logs_below(directory: Path) -> list[Path]:
 
 
 def _nccl_rank(path: Path) -> int | None:
+    if path in _RANKS_OF_NCCL:
+        return _RANKS_OF_NCCL[path]
     try:
         with path.open("rb") as file:
             match = _NCCL_RANK.search(file.read(_NCCL_HEAD_BYTES))
     except OSError:
         return None
-    return None if match is None else int(match[1])
+    if match is None:
+        return None
+    return _RANKS_OF_NCCL.setdefault(path, int(match[1]))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcjob.errors import InputError
-from hpcjob.logs.follow import FileTail, Follower, follow, pauses
+from hpcjob.logs.follow import FileTail, Follower, follow, pause, pauses
 from hpcjob.logs.lines import Line
 from hpcjob.logs.sources import JobFiles, Source, listed
 
@@ -164,6 +164,13 @@ def test_waits_grow_to_a_second() -> None:
     assert times[0] == 0.4
     assert times == sorted(times)
     assert 0.5 < times[-1] < 1.0
+
+
+def test_thousands_of_files_do_not_take_a_core() -> None:
+    """A look that costs much is followed by a longer wait: at most 8 % of a core, or 25 % while lines come."""
+    assert pause(0.4, 0.01, came=False) == 0.4
+    assert pause(0.4, 0.8, came=False) == pytest.approx(0.8 / 0.08 - 0.8)
+    assert pause(0.4, 0.8, came=True) == pytest.approx(0.8 / 0.25 - 0.8)
 
 
 @given(
