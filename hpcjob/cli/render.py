@@ -53,6 +53,8 @@ def render(
     plan = plans[(point or 1) - 1]
     if len(plans) > 1 and point is None:
         click.echo(f"hpcjob: note: the first of {len(plans)} jobs of a sweep; --point 2 is the next", err=True)
+    if plan.after and plan.profile.scheduler.type in ("local", "pjm"):
+        click.echo("hpcjob: note: after: this script alone waits for no job; hpcjob submit makes the order", err=True)
     show_warnings(plan, strict=strict)
     rendered = render_with_notes(plan, template=template)
     for note in rendered.notes:

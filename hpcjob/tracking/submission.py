@@ -139,7 +139,7 @@ def submit(
 
 def attach_line(record: Record) -> str:
     """Return the command that records a submitted job again."""
-    log = f"{record.directory}/{record.id}_job.out"
+    log = record.directory if record.array else f"{record.directory}/{record.id}_job.out"
     return shlex.join(["hpcjob", "attach", record.id, log, "--profile", record.profile, "--name", record.name])
 
 
