@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from hpcjob import documents
 from hpcjob.arrays import Array
 from hpcjob.errors import InputError
 from hpcjob.quoting import ScriptText, sh
@@ -49,3 +50,16 @@ def in_yaml(value: Any, array: Array | None, key: str) -> str | None:
                 hint="use the values in `command` or `env`, where any text may stand",
             )
     return value if whole else None
+
+
+def of_element(value: Any, array: Array, index: int) -> Any:
+    """Return ``value``, and what is in it, as the element with that index has it; what is all placeholder as YAML."""
+    if isinstance(value, dict):
+        return {key: of_element(inner, array, index) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [of_element(inner, array, index) for inner in value]
+    if not isinstance(value, str) or _NAME.search(value) is None:
+        return value
+    texts = {"index": str(index), "value": array.value(index)}
+    text = _NAME.sub(lambda match: texts.get(match[1], match[0]), value)
+    return documents.parse(f"value: {text}", "array", "value").data["value"] if _NAME.fullmatch(value) else text

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from hpcjob.elements import of_element
 from hpcjob.errors import InputError
 from hpcjob.plan import leaves
 
@@ -48,6 +51,9 @@ def _trainings(plan: Plan) -> Iterator[tuple[str, Train, int]]:
     """Yield name, work and number of ranks of each training step."""
     works = [plan.job.train] if plan.job.train else [step.train for step in plan.job.steps or []]
     for step, train in zip(plan.steps, works, strict=False):
+        if train and plan.array is not None:  # the first element speaks for all
+            first = of_element(msgspec.to_builtins(train), plan.array, plan.array.indices[0])
+            train = msgspec.convert(first, type(train))
         if train:
             yield step.name, train, 1 if step.launcher == "none" else plan.world_size
 

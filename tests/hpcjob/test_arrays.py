@@ -12,7 +12,9 @@ import pytest
 from hpcjob.arrays import array_of, format_spec, parse_spec, tasks_of, with_lines
 from hpcjob.errors import InputError
 from hpcjob.job import ArrayLines, JobFile
+from hpcjob.precheck import check_training
 from hpcjob.render import render
+from hpcjob.resources import shipped
 from tests.hpcjob.render.plans import plan, profile
 
 COMMAND = ["python", "a.py", "--task={array.value}", "{array.index}"]
@@ -156,3 +158,16 @@ def test_placeholders() -> None:
     assert 'tag="run-\'"$array_value"' in script
     with pytest.raises(InputError, match="no plain YAML value"):
         plan("lab", train=train, array=["1e-4", "a: b"])
+
+
+def test_the_configuration_of_the_first_element_is_looked_at() -> None:
+    """What the trainer would refuse of it is refused at submission, with its index and value in place."""
+    configs = [str(shipped("cluster_profiles").parent / "neoxlite" / "configs" / "125M.yml")]
+
+    def check(array: Any, **settings: Any) -> None:
+        check_training(plan("lab", train={"configs": configs, "set": settings}, array=array))
+
+    check("3-4", seed="{array.index}", train_iters=10)
+    check(["1e-4", "3e-4"], train_iters=10, **{"optimizer.params.lr": "{array.value}"})
+    with pytest.raises(InputError, match="seed must be a whole number"):
+        check(["many", "few"], seed="{array.value}", train_iters=10)
