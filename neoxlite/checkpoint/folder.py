@@ -17,7 +17,9 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shlex
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,8 +71,11 @@ class Manifest:
     """State of training: iteration, consumed samples, schedule, precision, layout."""
 
     @classmethod
-    def read(cls, folder: Path) -> Manifest:
+    def read(cls, folder: Path, configs: Sequence[str] = ("CONFIG.yml",)) -> Manifest:
         """Read the manifest of a checkpoint folder.
+
+        Args:
+            configs: files of the run, for the line that converts a checkpoint of GPT-NeoX.
 
         Raises:
             CheckpointError: there is none, it is damaged, or the folder is of another program or version.
@@ -82,8 +87,7 @@ class Manifest:
             if any(folder.glob("*model_states.pt")):
                 raise CheckpointError(
                     f"{folder} is a checkpoint that GPT-NeoX wrote",
-                    hint=f"convert it: neoxlite convert from-neox {folder.parent} NEW_FOLDER CONFIG.yml "
-                    f"--iteration {folder.name.removeprefix('global_step')}, then load NEW_FOLDER",
+                    hint=_conversion(folder, configs),
                     exit_code=2,
                 ) from None
             raise CheckpointError(
@@ -121,6 +125,13 @@ class Manifest:
             except OSError as error:
                 found.append(f"{name} cannot be read: {error.strerror}")
         return found
+
+
+def _conversion(folder: Path, configs: Sequence[str]) -> str:
+    root, iteration = folder.parent, folder.name.removeprefix("global_step")
+    new = f"{root}-neoxlite"
+    words = ["neoxlite", "convert", "from-neox", str(root), new, *configs, "--iteration", iteration]
+    return f"convert it: {shlex.join(words)}, then set load: {new}"
 
 
 def _wrong(files: Any, training: Any) -> str | None:

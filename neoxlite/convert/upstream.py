@@ -53,7 +53,7 @@ def find_upstream(root: Path, iteration: int | None = None) -> Path:
     if not root.is_dir():
         raise CheckpointError(f"{root} is no folder", hint=_HINT, exit_code=2)
     name = step_name(iteration) if iteration is not None else _latest(root)
-    if name is not None and is_upstream(root / name):
+    if name is not None and Path(name).name == name and is_upstream(root / name):
         return root / name
     present = ", ".join(str(one) for one in saved_iterations(root) if is_upstream(root / step_name(one)))
     told = f"choose one with --iteration: {present}" if present else _HINT

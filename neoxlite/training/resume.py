@@ -83,7 +83,7 @@ def find_start(cfg: NeoxConfig) -> Start:
         raise CheckpointError(f"finetune: load: {cfg.load} has no checkpoint", hint="give the folder of one in load")
     if folder is None or getattr(cfg, "finetune", False):
         return Start(folder, warning)
-    saved = Manifest.read(folder).training
+    saved = Manifest.read(folder, cfg.config_paths).training
     return Start(folder, warning, DataState.of(saved), saved["consumed_samples"])
 
 

@@ -253,7 +253,8 @@ def test_a_load_of_another_format_is_told_the_line_that_converts_it(tmp_path: Pa
     with pytest.raises(CheckpointError, match="is a checkpoint that GPT-NeoX wrote") as caught:
         Manifest.read(folder)
     assert caught.value.hint == (
-        f"convert it: neoxlite convert from-neox {golden} NEW_FOLDER CONFIG.yml --iteration 3, then load NEW_FOLDER"
+        f"convert it: neoxlite convert from-neox {golden} {golden}-neoxlite CONFIG.yml --iteration 3, "
+        f"then set load: {golden}-neoxlite"
     )
     with pytest.raises(CheckpointError) as caught:
         choose(golden / "global_step3", None, None)
