@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from hpcjob.errors import InputError
 from hpcjob.logs.identity import Identity
@@ -47,6 +47,7 @@ class LineFilter:
 
     Attributes:
         seen: how many lines passed; others: ranks of those that did not, as far as known.
+        time_of: tells the time of a line that has none.
     """
 
     def __init__(
@@ -65,8 +66,14 @@ class LineFilter:
         self.others: set[int] = set()
         self.other_hosts: set[str] = set()
         self.identity = Identity()
+        self.time_of: Callable[[Line], str | None] = lambda line: None
         self._pattern = pattern
         self._clock: dict[str, float] = {}
+
+    @property
+    def timeless(self) -> bool:
+        """Whether a time was asked for, and no line told of one."""
+        return self.since_s is not None and not self._clock
 
     @property
     def active(self) -> bool:
@@ -110,7 +117,7 @@ class LineFilter:
             return True
         if self._clock.get(line.source, 0.0) >= self.since_s:
             return True  # times grow along a log
-        moment = time_in(line.shown)
+        moment = time_in(line.shown) or time_in(self.time_of(line) or "")
         if moment is not None:
             self._clock[line.source] = moment
         return self._clock.get(line.source, 0.0) >= self.since_s

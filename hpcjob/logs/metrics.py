@@ -83,6 +83,11 @@ class Metrics:
             if record.tokens_per_s and record.samples_per_s:
                 self.sequence_length = record.tokens_per_s / record.samples_per_s
 
+    def time_of(self, event: Iteration) -> str | None:
+        """Return when the trainer logged an iteration, ISO 8601 with zone."""
+        record = None if event.iteration is None else self._records.get(event.iteration)
+        return None if record is None else record.time
+
     def fill(self, event: Iteration) -> Iteration:
         """Return the event with what the file or the sequence length add; what the line says stays."""
         if event.iteration is None:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpcjob.errors import InputError
+from hpcjob.logs.events import Iteration
 from hpcjob.logs.filters import LineFilter
 from hpcjob.logs.fold import ranges
 from hpcjob.logs.follow import Follower, Wanted, read_stream
 from hpcjob.logs.metrics import Metrics, sequence_length_of
 from hpcjob.logs.output import Output
+from hpcjob.logs.parse import parse
 from hpcjob.logs.show import show_files, show_stream
 from hpcjob.logs.sources import Source
 from hpcjob.logs.target import Target
@@ -103,7 +105,7 @@ def _show_digest(target: Target, request: Request, output: Output, sources: list
     from hpcjob.logs.digest import PLAIN_LINES
     from hpcjob.logs.digest_show import show_digest
 
-    metrics = _metrics(target, whole=request.everything)
+    metrics = _metrics(target, whole=request.everything, wanted=request.wanted)
     progress = _progress(target)
     main = {str(source.path) for source in target.provider("lines", None)()}
     digest = _digest(target, request, output, metrics, progress, main)
@@ -201,7 +203,7 @@ def _show_pipe(pipe: tuple[int, str], request: Request, output: Output) -> None:
 def _view(target: Target, request: Request, output: Output, *, several: bool) -> View[Any]:
     view: View[Any]
     if request.view == "loss":
-        metrics = _metrics(target, whole=request.everything)
+        metrics = _metrics(target, whole=request.everything, wanted=request.wanted)
         view = LossView(output, metrics, one_run=_is_one_run(target))
     elif request.view == "nccl":
         from hpcjob.logs.nccl import NcclReport
@@ -223,9 +225,14 @@ def _is_one_run(target: Target) -> bool:
     return len({source.path.parent for source in target.provider("lines", None)()}) < 2
 
 
-def _metrics(target: Target, *, whole: bool) -> Metrics:
+def _metrics(target: Target, *, whole: bool, wanted: LineFilter | None = None) -> Metrics:
+    """Return the trainer's exact values, which also tell when an iteration was logged."""
     metrics = Metrics(target.metrics, whole=whole)
     metrics.poll()
+    if wanted is not None and target.metrics is not None:
+        wanted.time_of = lambda line: next(
+            (metrics.time_of(event) for event in parse(line) if isinstance(event, Iteration)), None
+        )
     for source in target.provider("loss", None)():
         if metrics.sequence_length is None:
             metrics.sequence_length = sequence_length_of(source.path)
@@ -267,6 +274,8 @@ def _say_if_nothing(view: View[Any], request: Request) -> None:
         elif wanted.hosts is not None:
             known = f"; there are {', '.join(sorted(wanted.other_hosts)[:8])}" if wanted.other_hosts else ""
             _say(f"no line of host {', '.join(wanted.hosts)}{known}")
+        elif wanted.timeless:
+            _say("this log tells no times, so nothing can be left out by --since")
         elif inner.whole is None:
             _say("no such line")
     elif isinstance(inner, LossView) and not inner.shown and request.number != 0:

@@ -297,6 +297,21 @@ def test_since(capsys: pytest.CaptureFixture[str], tmp_path: Path, since: str, e
     assert run(capsys, log, "--raw", "--since", since) == expected
 
 
+def test_since_by_the_times_of_the_trainer(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Lines of a trainer have no times; its metrics tell when an iteration was logged."""
+    (tmp_path / "12_job.out").write_text(START + iterations(1, 5))
+    (tmp_path / "metrics.jsonl").write_text(
+        "".join(f'{{"iteration": {n}, "time": "2026-11-29T12:0{n}:00+00:00"}}\n' for n in range(1, 6))
+    )
+    rows = run(capsys, tmp_path, "--since", "2026-11-29T12:03:30+00:00")
+    assert [row.split()[0] for row in rows] == ["iteration", "4/1000", "5/1000"]
+    rows = run(capsys, tmp_path, "--loss", "--since", "2026-11-29T12:03:30+00:00")
+    assert [row.split()[0] for row in rows] == ["iteration", "4/1000", "5/1000"]
+    (tmp_path / "x.log").write_text("a\n")
+    assert main(["tail", str(tmp_path / "x.log"), "--raw", "--since", "1h"]) == 0
+    assert "tells no times" in capsys.readouterr().err
+
+
 def test_hosts_of_rank_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """In a job's folder a rank's host is told by the hostfile, a file of NCCL by its name."""
     (tmp_path / "hostfile").write_text("node01 slots=2\nnode02 slots=2\n")
