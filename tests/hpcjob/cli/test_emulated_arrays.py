@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
+from hpcjob.schedulers.command_scheduler import CommandScheduler
+from hpcjob.tracking import submission
+from tests.emulators.emulator import COMMANDS
+from tests.emulators.faults import put_faults, start, stop
 from tests.hpcjob.cli.test_emulated import BOTH, MakeSite, Site, System, site
+from tests.hpcjob.jobs import with_path
 
 __all__ = ["site"]
 
@@ -160,3 +165,43 @@ def test_pjm_has_no_other_dependencies(site: MakeSite) -> None:
     code, _, err = place.hpcjob("submit", job, "-p", "site", "--account", "g", "--after", first["id"])
     assert (code, "is no step" in err, "--chain" in err) == (2, True, True)
     assert len(place.emulator.jobs) == 1
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("system", BOTH)
+def test_a_lost_answer_is_found(site: MakeSite, system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The submit command fails although the array is queued: found, recorded as an array, submitted once."""
+    monkeypatch.setattr(submission, "_LOOKUP_PAUSES_S", (0.0, 0.1, 0.1, 0.1))
+    place = site(system, lose_answer=True, full=True)
+    (array,) = submit(place, write("many.yml", command=["bash", "-c", "exit $0", "{array.index}"], array="0-1"))
+    assert sum("array" not in job for job in place.emulator.jobs.values()) == 1
+    place.emulator.set(full=False)
+    assert place.hpcjob("wait", array["id"])[0] == 1
+    assert place.status(f"{array['id']}_1")["exit_code"] == 1
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("system", BOTH)
+def test_commands_that_fail_end_no_element(
+    site: MakeSite, system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three of ten commands fail: no end is told that has not come, none is another than it was."""
+    monkeypatch.setattr(CommandScheduler, "query_timeout_s", 1.0)
+    place = site(system)
+    work = "until [[ -e go ]]; do sleep 0.1; done; exit $0"
+    (array,) = submit(place, write("many.yml", command=["bash", "-c", work, "{array.index}"], array="0-2"))
+    place.until("RUNNING")
+    faulty = put_faults(tmp_path / "faults", COMMANDS[system], seed=11)
+    monkeypatch.setenv("PATH", with_path(faulty))
+    start(tmp_path / "faults")
+    for poll in range(20):
+        if poll == 10:
+            Path("go").touch()
+        told = [json.loads(line) for line in place.hpcjob("status", array["id"], "-e", "--json")[1].splitlines()]
+        for index, element in enumerate(told):
+            if element["state"] not in ("RUNNING", "PENDING", "COMPLETING", "UNKNOWN"):
+                assert poll >= 10, "it has not ended"
+                assert (element["state"], element["exit_code"]) == ("FAILED" if index else "COMPLETED", index)
+    stop(tmp_path / "faults")
+    assert place.hpcjob("wait", array["id"])[0] == 2
+    assert place.status()["reason"] == "2 FAILED (1-2), 1 COMPLETED"
