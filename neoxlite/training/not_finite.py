@@ -9,6 +9,7 @@ read from the device module by module, which costs seconds, once.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -90,14 +91,18 @@ def _in_a_pass(engine: Engine, batches: Sequence[Batch], iteration: int) -> Find
     outputs: list[Finding] = []
     gradients: list[Finding] = []
 
+    seen = itertools.count()  # ranks run the same modules in the same order, so that their numbers compare
+
     def look_at_output(name: str, module: nn.Module, args: Any, output: Any) -> None:
+        order = next(seen)
         for value in output if isinstance(output, tuple) else (output,):
             if not outputs and isinstance(value, Tensor) and value.is_floating_point() and (bad := _bad(value)):
-                outputs.append(_finding(engine, OUTPUT, name, bad, value.numel(), 0))
+                outputs.append(_finding(engine, OUTPUT, name, bad, value.numel(), order))
 
     def look_at_gradient(name: str, gradient: Tensor) -> None:
+        order = next(seen)
         if not gradients and (bad := _bad(gradient)):
-            gradients.append(_finding(engine, GRADIENT, name, bad, gradient.numel(), 0))
+            gradients.append(_finding(engine, GRADIENT, name, bad, gradient.numel(), order))
 
     with contextlib.ExitStack() as hooks:
         if any(module._compiled_call_impl is not None for module in engine.module.modules()):

@@ -27,6 +27,8 @@ class SaveReport:
     seconds: float
     """From the beginning of the save to the last rename."""
     in_background: bool
+    copy_bytes: int
+    """Host memory that this rank keeps for the copy of its share; 0 of a save at once."""
 
 
 class Saves:
@@ -68,7 +70,7 @@ class Saves:
         if self._background is None:
             folder = save(self._root, self._engine, contents, keep_last=self._keep_last)
             seconds = time.perf_counter() - began
-            self._report(SaveReport(iteration, folder, seconds, seconds, False))
+            self._report(SaveReport(iteration, folder, seconds, seconds, False, 0))
         else:
             self._background.start(self._root, contents, keep_last=self._keep_last)
             self._blocked_s[iteration] = time.perf_counter() - began
@@ -76,9 +78,12 @@ class Saves:
 
     def poll(self) -> None:
         """Report the saves that have come to their end."""
-        for saved in self._background.finished() if self._background is not None else ():
+        if self._background is None:
+            return
+        for saved in self._background.finished():
             blocked_s = self._blocked_s.pop(saved.iteration)
-            self._report(SaveReport(saved.iteration, saved.folder, blocked_s, saved.seconds, True))
+            copy_bytes = self._background.bytes
+            self._report(SaveReport(saved.iteration, saved.folder, blocked_s, saved.seconds, True, copy_bytes))
 
     def wait(self) -> None:
         """Wait until every save is on the disk, and report it. Raises CheckpointError if one could not be written."""

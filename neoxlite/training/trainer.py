@@ -294,4 +294,5 @@ class Trainer:
             background=saved.in_background,
             blocked_ms=saved.blocked_s * 1000,
             seconds=saved.seconds,
+            copy_mb=saved.copy_bytes / 2**20,
         )
