@@ -34,7 +34,8 @@ def check_hosts(names: Sequence[str], folder: Path) -> None:
             f"{', '.join(names)}: not all have answered in {_TIMEOUT_S} s",
             hint="try ssh to each of them; no_ssh_check: true starts without this check",
         ) from None
-    blind = [line.partition(":")[0] for line in done.stdout.splitlines() if line.endswith("no folder")]
+    without = {line.partition(":")[0] for line in done.stdout.splitlines() if line.endswith("no folder")}
+    blind = [name for name in names if name in without]  # they answer in any order
     if blind:
         raise NeoxliteError(
             f"{', '.join(blind)}: there is no {folder} there, the folder of this run",

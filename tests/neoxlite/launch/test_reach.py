@@ -41,7 +41,7 @@ def test_all_hosts_see_the_folder(pdsh: Pdsh, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "told"),
     [
-        ("echo 'node2: no folder'; echo 'node3: no folder'", "node2, node3: there is no "),
+        ("echo 'node3: no folder'; echo 'node2: no folder'", "node2, node3: there is no "),
         (
             "echo 'pdsh@login: node2: ssh exited with exit code 255' >&2; exit 255",
             "not all of node1, node2, node3 can be reached: pdsh@login: node2: ssh exited with exit code 255",
