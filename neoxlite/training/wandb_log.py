@@ -140,7 +140,7 @@ def _unreachable(host: str) -> str | None:
         except urllib.error.HTTPError:
             answer[0] = None  # an answer all the same
         except (OSError, ValueError) as error:
-            answer[0] = f"{host} cannot be reached ({_one_line(error)})"
+            answer[0] = f"{host} cannot be reached ({_one_line(getattr(error, 'reason', None) or error)})"
 
     # In a thread: the time-out does not bound a name that is not resolved.
     thread = threading.Thread(target=probe, name="wandb-probe", daemon=True)
@@ -159,6 +159,6 @@ def _netrc_has(host: str, env: Mapping[str, str]) -> bool:
         return False
 
 
-def _one_line(error: BaseException) -> str:
+def _one_line(error: object) -> str:
     text = str(error).strip().splitlines()
     return text[0][:200] if text else type(error).__name__
