@@ -33,11 +33,13 @@ class Wait(msgspec.Struct):
     """What the watchdog of a rank said when a collective timed out.
 
     Attributes:
+        group: name of the process group; the first of those in which the rank waited.
         operation, sequence: the collective that did not end.
         enqueued, completed: numbers of the last collective that the rank began, that it finished.
         waited_ms: how long it waited.
     """
 
+    group: str = ""
     operation: str | None = None
     sequence: int | None = None
     enqueued: int | None = None
@@ -245,7 +247,9 @@ class Evidence:
         rank = int(fields["rank"]) if fields.get("rank") else event.rank
         if rank is None:
             return
-        wait = self.waits.setdefault(rank, Wait())
+        wait = self.waits.setdefault(rank, Wait(group=fields.get("group", "")))
+        if wait.group != fields.get("group", ""):
+            return  # numbers of another group are not to be compared with this one's
         wait.operation = wait.operation or fields.get("op")
         for name, field in (("sequence", "seq"), ("enqueued", "enqueued"), ("completed", "completed")):
             if fields.get(field):

@@ -1,6 +1,7 @@
 """One cause, its evidence, one fix: what the gathered evidence of a job comes to.
 
-A job that ended as it was asked to has no cause beside that, see `hpcjob.logs.ending`. Of others, the order of
+A job that ended as it was asked to has no cause beside that, see `hpcjob.logs.ending`, and one that ended with code 0
+has none. Of others, the order of
 suspicion, each asked only if those before it found nothing:
 
 1. errors that have a cause of their own (`hpcjob.logs.explain.blame`; where the job was ended from outside, what may
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import msgspec
 
+from hpcjob import exitcodes
 from hpcjob.logs import topics
 from hpcjob.logs.ending import Ending
 from hpcjob.logs.events import Event, ProcessEnd
@@ -28,9 +30,9 @@ from hpcjob.logs.explain.evidence import Blamed, Evidence
 from hpcjob.logs.explain.exclusion import hosts_at_fault, ways_to_exclude
 from hpcjob.logs.explain.oddities import oddities, sentence
 from hpcjob.logs.explain.quotes import quotes_of
-from hpcjob.logs.explain.reasons import of_error, of_suspicion, without_cause
+from hpcjob.logs.explain.reasons import of_error, of_suspicion, of_warning, without_cause
 from hpcjob.logs.explain.suspects import Suspicion
-from hpcjob.logs.explain.verdict import Quote, Verdict
+from hpcjob.logs.explain.verdict import Quote, Verdict, verdict
 from hpcjob.logs.topics import TOPICS
 
 _SCHEDULER_TOPICS = ("walltime", "limit", "preemption")
@@ -57,41 +59,56 @@ def judge(
     stop, outside = ending.clean_stop(), ending.from_outside()
     if stop is not None:
         return _of_stop(stop, causes, ending, evidence, said)
+    if ending.code == exitcodes.OK:
+        return _of_success(causes, evidence, said)
     if outside is not None:
         causes = [blamed for blamed in causes if not _may_follow(blamed.group.first, outside)]
     if causes:
-        verdict = _of_first(causes, evidence)
+        found = _of_first(causes, evidence)
     elif outside is not None:
-        verdict = _of_ending(outside, ending, evidence)
+        found = _of_ending(outside, ending, evidence)
     else:
-        verdict = without_cause(evidence, said, ending.code)
+        found = without_cause(evidence, said, ending.code)
     return msgspec.structs.replace(
-        verdict,
+        found,
         followers={sentence(blamed): blamed.group.times for blamed in evidence.blamed("follower")},
         warnings=[*said, *evidence.unread],
-        exclude_with=ways_to_exclude(verdict.exclude, scheduler),
+        exclude_with=ways_to_exclude(found.exclude, scheduler),
         last_iteration=None if evidence.last is None else evidence.last.iteration,
         last_checkpoint=None if evidence.saved is None else evidence.saved.iteration,
-        cost_gpu_hours=None if verdict.code == 0 else gpu_hours(evidence),
+        cost_gpu_hours=None if found.code == 0 else gpu_hours(evidence),
+    )
+
+
+def _of_success(causes: list[Blamed], evidence: Evidence, said: list[str]) -> Verdict:
+    """It ended with code 0: what looks like an error was none that counted."""
+    seen = list(dict.fromkeys(sentence(blamed) for blamed in causes))
+    found = of_warning(said[0], evidence) if said else verdict(exitcodes.OK, "the job ended with exit code 0")
+    return msgspec.structs.replace(
+        found,
+        others=[f"in passing: {text}" for text in seen][:_OTHERS_KEPT],
+        warnings=said,
+        last_iteration=None if evidence.last is None else evidence.last.iteration,
+        last_checkpoint=None if evidence.saved is None else evidence.saved.iteration,
     )
 
 
 def _of_first(causes: list[Blamed], evidence: Evidence) -> Verdict:
-    verdict = _placed(of_error(causes[0], evidence), causes[1:], evidence)
-    others = [text for blamed in causes[1:] if (text := sentence(blamed)) != verdict.cause]
-    return msgspec.structs.replace(verdict, others=list(dict.fromkeys(others))[:_OTHERS_KEPT])
+    found = _placed(of_error(causes[0], evidence), causes[1:], evidence)
+    others = [text for blamed in causes[1:] if (text := sentence(blamed)) != found.cause]
+    return msgspec.structs.replace(found, others=list(dict.fromkeys(others))[:_OTHERS_KEPT])
 
 
-def _placed(verdict: Verdict, others: list[Blamed], evidence: Evidence) -> Verdict:
+def _placed(found: Verdict, others: list[Blamed], evidence: Evidence) -> Verdict:
     """Add who and where from another error of the same class, if the first one does not tell."""
-    if verdict.host is not None or verdict.rank is not None:
-        return verdict
+    if found.host is not None or found.rank is not None:
+        return found
     for blamed in others:
         event = blamed.group.first
-        if TOPICS[blame.topic_of(event)].code == verdict.code and (event.host or event.rank is not None):
-            exclude = verdict.exclude or hosts_at_fault(blamed, event.host, evidence)
-            return msgspec.structs.replace(verdict, host=event.host, rank=event.rank, exclude=exclude)
-    return verdict
+        if TOPICS[blame.topic_of(event)].code == found.code and (event.host or event.rank is not None):
+            exclude = found.exclude or hosts_at_fault(blamed, event.host, evidence)
+            return msgspec.structs.replace(found, host=event.host, rank=event.rank, exclude=exclude)
+    return found
 
 
 def _may_follow(event: Event, outside: Suspicion) -> bool:
@@ -104,20 +121,20 @@ def _may_follow(event: Event, outside: Suspicion) -> bool:
 def _of_stop(stop: Suspicion, causes: list[Blamed], ending: Ending, evidence: Evidence, said: list[str]) -> Verdict:
     """A clean stop: what the launchers complain of follows from it; only who asked for it may stand in the log."""
     asked = next((blamed for blamed in causes if blame.topic_of(blamed.group.first) in _SCHEDULER_TOPICS), None)
-    verdict = _of_ending(stop, ending, evidence)
+    found = _of_ending(stop, ending, evidence)
     if asked is not None:
         code = TOPICS[blame.topic_of(asked.group.first)].code
-        verdict = msgspec.structs.replace(
-            verdict,
+        found = msgspec.structs.replace(
+            found,
             code=code,
             meaning=topics.MEANINGS[code],
             cause=f"{stop.cause}: {sentence(asked)}",
-            evidence=[*quotes_of(asked, evidence), *verdict.evidence],
+            evidence=[*quotes_of(asked, evidence), *found.evidence],
         )
     iteration = None if evidence.last is None else evidence.last.iteration
     saved = None if evidence.saved is None else evidence.saved.iteration
     return msgspec.structs.replace(
-        verdict,
+        found,
         warnings=said,
         last_iteration=iteration if ending.outcome is None else ending.outcome.iteration,
         last_checkpoint=saved if ending.saved is None else ending.saved,
@@ -126,6 +143,6 @@ def _of_stop(stop: Suspicion, causes: list[Blamed], ending: Ending, evidence: Ev
 
 
 def _of_ending(told: Suspicion, ending: Ending, evidence: Evidence) -> Verdict:
-    verdict = of_suspicion(told, evidence, [])
+    found = of_suspicion(told, evidence, [])
     quotes = [Quote(source=source, text=text) for source, text in ending.witnesses()]
-    return msgspec.structs.replace(verdict, evidence=quotes)
+    return msgspec.structs.replace(found, evidence=quotes)

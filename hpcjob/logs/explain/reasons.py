@@ -114,7 +114,7 @@ def without_cause(evidence: Evidence, warnings: list[str], ended_with: int | Non
     if ended_with:
         return _of_code(ended_with, evidence)
     if warnings:
-        return _of_warning(warnings[0], evidence)
+        return of_warning(warnings[0], evidence)
     return verdict(0, "no error and nothing unusual found")
 
 
@@ -137,7 +137,8 @@ def _of_code(code: int, evidence: Evidence) -> Verdict:
     return msgspec.structs.replace(said, odd=odd_ones(evidence))
 
 
-def _of_warning(warning: str, evidence: Evidence) -> Verdict:
+def of_warning(warning: str, evidence: Evidence) -> Verdict:
+    """Return the verdict that it works, but not as it should."""
     hosts = hosts_of(evidence, warning)
     said = verdict(topics.SLOW, warning, fix_of(evidence, warning))
     return msgspec.structs.replace(said, exclude=hosts, host=next(iter(hosts), None))

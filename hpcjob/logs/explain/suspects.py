@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -101,10 +102,12 @@ def waited_for(evidence: Evidence) -> Suspicion | None:
     share = len(evidence.waits) / len(all_ranks) if all_ranks else 0
     if silent and share >= _SHARE_THAT_TELLS:
         return _waiting(evidence, silent, "did not come to a collective; all others waited for it until the time-out")
-    operations = {rank: wait.operation for rank, wait in evidence.waits.items() if wait.operation}
+    group = Counter(wait.group for _, wait in sorted(evidence.waits.items())).most_common(1)[0][0]
+    waits = {rank: wait for rank, wait in evidence.waits.items() if wait.group == group}
+    operations = {rank: wait.operation for rank, wait in waits.items() if wait.operation}
     numbers = {
         rank: number
-        for rank, wait in evidence.waits.items()
+        for rank, wait in waits.items()
         if (number := wait.enqueued if wait.enqueued is not None else wait.sequence) is not None
     }
     if numbers and min(numbers.values()) < max(numbers.values()):
@@ -123,7 +126,8 @@ def waited_for(evidence: Evidence) -> Suspicion | None:
     return Suspicion(
         topics.TIMEOUT,
         f"a collective timed out on {_ranks(sorted(evidence.waits))}; the log does not show the rank they waited for",
-        "Read the logs of all ranks; next time TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1.",
+        "Read the logs of all ranks; next time TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_FR_BUFFER_SIZE=2000 (before "
+        "torch 2.9 TORCH_NCCL_TRACE_BUFFER_SIZE).",
         ranks=[first],
     )
 

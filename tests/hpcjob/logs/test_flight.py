@@ -283,7 +283,6 @@ def write(name):
     os.makedirs(f"{folder}/{name}/json", exist_ok=True)
     open(f"{folder}/{name}/nccl_trace_rank_{rank}", "wb").write(_dump_fr_trace())
     open(f"{folder}/{name}/json/nccl_trace_rank_{rank}.json", "wb").write(_dump_fr_trace_json())
-    meet(name + "-written")
 
 for _ in range(3):
     dist.all_reduce(torch.ones(4))
@@ -298,6 +297,9 @@ if rank == 1:
 else:
     dist.all_reduce(torch.ones(8), async_op=True)
 write("mismatch")
+store.add("end", 1)
+while rank == 0 and int(store.add("end", 0)) < 4:  # it holds the store
+    time.sleep(0.05)
 os._exit(0)
 """
 

@@ -147,3 +147,33 @@ def test_a_rule_as_the_pages_show_it(
     assert (verdict["rule"], verdict["fix"], verdict["rank"]) == (rule["id"], rule["fix"], 3)
     (tmp_path / "x.log").write_text("".join(f"{line}\n" for line in rule["reject"]))
     assert explain(capsys, "x.log").get("rule") != rule["id"]
+
+
+def test_numbers_of_several_process_groups_are_not_compared() -> None:
+    """Ranks wait in groups that count for themselves: 7 in one and 900 in another are not far apart."""
+
+    def waits(rank: int, group: str, number: int) -> str:
+        return (
+            f"[rank{rank}]:[E1 ProcessGroupNCCL.cpp:616] [PG ID {group} Rank {rank}] Watchdog caught collective"
+            f" operation timeout: WorkNCCL(SeqNum={number}, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
+            "Timeout(ms)=600000) ran for 600021 milliseconds before timing out.\n"
+        )
+
+    world = "".join(waits(rank, "0 PG GUID 0(default_pg)", 899 if rank == 2 else 900) for rank in range(1, 6))
+    verdict = verdict_of(waits(0, "1 PG GUID 3(tp)", 7) + world)
+    assert (verdict.code, verdict.rank) == (77, 2)
+    assert "stands at collective 899, the others at 900" in verdict.cause
+
+
+def test_a_job_that_ended_well_has_no_cause(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Exit code 0: an exception that was caught and printed is no cause; what is slow still is said."""
+    record = {"code": 0, "signal": None, "time": "2026-01-01T00:00:00+00:00", "host": "node01", "step": "train"}
+    (tmp_path / "12_exit.json").write_text(json.dumps(record))
+    (tmp_path / "12_job.out").write_text("Traceback (most recent call last):\n  File 'x'\nValueError: caught\n")
+    verdict = explain(capsys, tmp_path)
+    assert (verdict["code"], verdict["cause"]) == (0, "the job ended with exit code 0")
+    assert verdict["others"] == ["in passing: ValueError: caught"]
+    (tmp_path / "12_job.out").write_text("node01:1:1 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1.\n")
+    verdict = explain(capsys, tmp_path)
+    assert verdict["code"] == 78
+    assert verdict["fix"]

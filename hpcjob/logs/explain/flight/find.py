@@ -43,7 +43,10 @@ def is_dump(path: Path) -> bool:
 
 
 def read_all(paths: Iterable[Path]) -> tuple[dict[int, Dump], list[str]]:
-    """Read dumps; of several of one rank the latest. Returns them by rank, and what is wrong with those left out."""
+    """Read dumps, of several of one rank the latest that can be read.
+
+    Returns them by rank, and what is wrong with those left out.
+    """
     by_rank: dict[int, list[Path]] = {}
     problems = []
     for path in paths:
@@ -54,7 +57,7 @@ def read_all(paths: Iterable[Path]) -> tuple[dict[int, Dump], list[str]]:
             by_rank.setdefault(rank, []).append(path)
     dumps: dict[int, Dump] = {}
     for rank, files in sorted(by_rank.items()):
-        for path in sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True):
+        for path in sorted(files, key=_preference, reverse=True):
             dump, problem = _read(path, rank)
             if dump is not None:
                 dumps[rank] = dump
@@ -62,6 +65,11 @@ def read_all(paths: Iterable[Path]) -> tuple[dict[int, Dump], list[str]]:
             if problem is not None:
                 problems.append(problem)
     return dumps, problems
+
+
+def _preference(path: Path) -> tuple[bool, int]:
+    """Pickles before JSON, which has no places in the program; the newest first."""
+    return path.suffix != ".json", path.stat().st_mtime_ns
 
 
 def _read(path: Path, rank: int) -> tuple[Dump | None, str | None]:
