@@ -53,7 +53,8 @@ def test_killed_at_any_moment(
     kind: str, count: int, checkpoint: Callable[..., Path], world: Any, tmp_path: Path
 ) -> None:
     """At random touches of the target's place: it is not there, or whole; then the conversion succeeds."""
-    import transformers  # noqa: F401 - the forked children have it then
+    # The forked children have it then.
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GPTNeoXForCausalLM  # noqa: F401
 
     place = tmp_path / "行先"
     place.mkdir()
