@@ -35,10 +35,10 @@ def test_sigterm_while_a_run_is_set_up(
     from forked_worlds import command_rank
 
     import neoxlite.config
-    from neoxlite.training import trainer
+    from neoxlite.training import run_data
 
     config_of(1, data_path=text_data, save=str(tmp_path / "ck"), checkpoint_factor=5)
-    _sigterm_in(monkeypatch, neoxlite.config if where == "load_config" else trainer, where)
+    _sigterm_in(monkeypatch, neoxlite.config if where == "load_config" else run_data, where)
     outcome = tmp_path / "outcome.json"
     arguments = ["train", str(tmp_path / "tiny.yml")]
     (child,) = world.start(1, command_rank, arguments, {"NEOXLITE_OUTCOME_FILE": str(outcome)})
@@ -58,9 +58,9 @@ def test_sigterm_to_another_rank_while_it_is_set_up(
     train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rank 0 learns of it when the loop begins: both save after one iteration."""
-    from neoxlite.training import trainer
+    from neoxlite.training import run_data
 
-    _sigterm_in(monkeypatch, trainer, "build_datasets", rank=1)
+    _sigterm_in(monkeypatch, run_data, "build_datasets", rank=1)
     run = train(2, save=str(tmp_path / "ck"), checkpoint_factor=5)
     assert [(end.outcome, end.iteration) for end in run.outcomes] == [("stopped", 1)] * 2
     assert saved_iterations(tmp_path / "ck") == [1]
