@@ -18,8 +18,16 @@ PROGRESS: Final = 2
 SOME: Final = 4
 RANKS: Final = 8
 
+_NEWLINE: Final = 10
+
 Glance = Callable[[bytes], int]
 """Says of a block what it holds: a sum of `WANTED`, `PROGRESS`, `SOME` and `RANKS`."""
+
+
+def line_counter() -> Callable[[bytes], int]:
+    """Return what counts newlines; numpy does it several times faster than bytes do, once it is imported."""
+    numpy: Any = importlib.import_module("numpy")
+    return lambda data: int(numpy.count_nonzero(numpy.frombuffer(data, numpy.uint8) == _NEWLINE))
 
 
 def glance(texts: Mapping[int, Iterable[bytes]], ranks: Iterable[bytes]) -> Glance | None:

@@ -6,6 +6,7 @@ import io
 import random
 import re
 
+import numpy
 import pytest
 
 from hpcjob.logs import engine
@@ -41,6 +42,10 @@ class Regex:
                     raise Regex.ScanTerminated
 
 
+def stand_in(name: str) -> object:
+    return Regex if name == "hyperscan" else numpy
+
+
 def log(seed: int) -> bytes:
     choose = random.Random(seed)
     lines = []
@@ -70,7 +75,7 @@ def test_the_same_is_found(seed: int, real: bool, monkeypatch: pytest.MonkeyPatc
     if real:
         pytest.importorskip("hyperscan")
     else:
-        monkeypatch.setattr(engine.importlib, "import_module", lambda name: Regex)
+        monkeypatch.setattr(engine.importlib, "import_module", stand_in)
     monkeypatch.setattr(scanning, "BLOCK_BYTES", 8 * 1024)
     data = log(seed)
     plain = found(data, sharp=False)
@@ -80,7 +85,7 @@ def test_the_same_is_found(seed: int, real: bool, monkeypatch: pytest.MonkeyPatc
 
 def test_progress_and_what_follows_a_traceback_are_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last progress is given at the end, and while something is unfinished every line is."""
-    monkeypatch.setattr(engine.importlib, "import_module", lambda name: Regex)
+    monkeypatch.setattr(engine.importlib, "import_module", stand_in)
     shapes = Shapes([*TEXTS.items(), (Interest.SOME, FLOOD)])
     shapes.sharpen()
     filler = b"x" * 99 + b"\n"
