@@ -25,6 +25,9 @@ _SHAPE_KEPT_BYTES = 2048
 _SOME = 64
 _RANK_PREFIXES = (shape(b"[rank3]:"), shape(b"]<std"))
 _NCCL = b" NCCL "
+_SHORT_BYTES = 16
+_GRAM_BYTES = 4
+_CONTROL = bytes({*range(1, 32), 127} - set(b"\t\n\r\x1b"))
 _DRY_LINES = 2_000  # after these only the first and last of a block are asked for their process
 _ALL_AT_MOST = 200_000
 
@@ -64,7 +67,9 @@ class Shapes:
         self._texts = [(interest, text) for interest, texts in needles for text in texts]
         self._needles = [(interest, shape(text)) for interest, text in self._texts]
         self._known: dict[bytes, Interest] = {}
+        self._grams: dict[bytes, list[int]] | None = None
         self.glance: engine.Glance | None = None
+        self.newlines: Callable[[bytes], int] = lambda data: data.count(b"\n")
         self._sharpened = False
         self.ranked: set[bytes] = set()
         """Shapes of lines whose prefix names a rank."""
@@ -79,19 +84,45 @@ class Shapes:
         for interest, text in self._texts:
             texts.setdefault(_MEANINGS.get(interest, engine.WANTED), []).append(text)
         self.glance = engine.glance(texts, _RANK_PATTERNS)
+        if self.glance is not None:
+            self.newlines = engine.line_counter()
 
     def want_all(self) -> None:
         """From now on take each line of which the last of a block was enough."""
         self._texts = [(Interest.ALL if one is Interest.LAST else one, text) for one, text in self._texts]
         self._needles = [(interest, shape(text)) for interest, text in self._texts]
         self._known.clear()
+        self._grams = None
         self.glance, self._sharpened = None, False
+
+    def _look(self, key: bytes) -> Interest:
+        """Look for the needles in a shape; where each line is another, that is nearly all there is to do.
+
+        Most needles are ruled out at once: their first bytes are nowhere in the shape.
+        """
+        if self._grams is None:
+            self._grams = {}
+            for place, (_, needle) in enumerate(self._needles):
+                self._grams.setdefault(needle[:_GRAM_BYTES] if len(needle) >= _GRAM_BYTES else b"", []).append(place)
+        if len(key) > _SHAPE_KEPT_BYTES:
+            places: Iterable[int] = range(len(self._needles))
+        else:
+            there = {key[at : at + _GRAM_BYTES] for at in range(len(key) - _GRAM_BYTES + 1)}
+            found = there & self._grams.keys()
+            places = sorted(place for gram in (*found, b"") for place in self._grams.get(gram, ()))
+        for place in places:
+            interest, needle = self._needles[place]
+            if needle in key:
+                return interest
+        return Interest.NONE
 
     def interest(self, key: bytes) -> Interest:
         """Return the interest in lines of the shape ``key``."""
         known = self._known.get(key)
         if known is None:
-            known = next((interest for interest, needle in self._needles if needle in key), Interest.NONE)
+            if _is_binary(key):
+                return Interest.NONE
+            known = self._look(key)
             if len(key) <= _SHAPE_KEPT_BYTES:
                 if len(self._known) >= _KNOWN_AT_MOST:
                     self._known.clear()
@@ -100,6 +131,14 @@ class Shapes:
                 if key.startswith(b":") or any(prefix in key for prefix in _RANK_PREFIXES):
                     self.ranked.add(key)
         return known
+
+
+def _is_binary(key: bytes) -> bool:
+    """Whether a line is no text: one in twenty of its characters is a control character that no terminal shows.
+
+    No two lines of such bytes are alike, so that looking for needles in each would take hours.
+    """
+    return len(key) > _SHORT_BYTES and 20 * len(key.translate(None, _CONTROL)) < 19 * len(key)
 
 
 def scan(
@@ -279,7 +318,7 @@ class _Reader:
             self._census(data)
         if seen & engine.PROGRESS:
             self._progress.append((self._number, offset, data))
-        self._number += data.count(b"\n") + 1
+        self._number += self._shapes.newlines(data) + 1
         return True
 
     def finish(self) -> Iterator[tuple[int, int, bytes]]:

@@ -136,3 +136,11 @@ def test_endless_lines_take_bounded_memory() -> None:
     tracemalloc.stop()
     assert found == [(3, 120_000_002, b"rank3")]
     assert peak < 20_000_000
+
+
+def test_bytes_that_are_no_text_are_not_searched() -> None:
+    """Of two lines with a needle the one among control characters is passed over: no two of its kind are alike."""
+    garbage = bytes(range(1, 9)) * 4 + b"out of memory"
+    data = b"x out of memory\n" + garbage.replace(b"\n", b"") + b"\n"
+    found = [text for _, _, text in scan(io.BytesIO(data), Shapes([(Interest.ALL, NEEDLES)]))]
+    assert found == [b"x out of memory"]
