@@ -19,7 +19,7 @@ from torch import Tensor
 from neoxlite.convert.weight import Weight
 from neoxlite.errors import CheckpointError
 
-_REMAP_AFTER_BYTES = 64 << 20
+_REMAP_AFTER_BYTES = 16 << 20
 
 
 class Inert:
