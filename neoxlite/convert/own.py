@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -95,9 +96,9 @@ class OwnCheckpoint:
                     parts.append(part(one.weight, position - one.start, one.weight.numel))
                     position = end
             whole = stacked(parts) if parts else None
-            if whole is None or whole.numel != _numel(shape):
+            if whole is None or whole.numel != math.prod(shape):
                 raise CheckpointError(
-                    f"{self.folder} has {position:,} of {_numel(shape):,} elements of {kind} of {name}",
+                    f"{self.folder} has {position:,} of {math.prod(shape):,} elements of {kind} of {name}",
                     hint="take another checkpoint, or leave the optimizer out with --no-optimizer",
                 )
             slices.append(shaped(whole, tuple(shape)))
@@ -115,13 +116,6 @@ class _Piece:
     rank: int
     size: int
     weight: Weight
-
-
-def _numel(shape: list[int]) -> int:
-    total = 1
-    for length in shape:
-        total *= length
-    return total
 
 
 def _weights(folder: Path, parameters: Mapping[str, Parameter]) -> dict[str, Weight]:

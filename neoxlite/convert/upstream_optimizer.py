@@ -6,6 +6,7 @@ whose. Without ZeRO the moments stand in the order of the optimizer's parameters
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -58,21 +59,14 @@ def _whole(upstream: Upstream, name: str, parameter: Parameter, ranks: dict[int,
     parts = []
     for rank in range(upstream.tensor_size):
         weight = ranks[rank][kind]
-        if weight.numel != _product(shape):
+        if weight.numel != math.prod(shape):
             raise CheckpointError(
-                f"{upstream.folder} has {weight.numel:,} of {_product(shape):,} elements of {kind} of {name}",
+                f"{upstream.folder} has {weight.numel:,} of {math.prod(shape):,} elements of {kind} of {name}",
                 hint=_LEAVE_OUT,
             )
         parts.append(shaped(weight, tuple(shape)) if len(weight.shape) == 1 else weight)
     # What every rank has gets the same gradient on all of them.
     return parts[0] if parameter.dim is None else joined(parts, parameter.dim, parameter.parts)
-
-
-def _product(shape: list[int]) -> int:
-    total = 1
-    for length in shape:
-        total *= length
-    return total
 
 
 def _canonical(name: str) -> str:
