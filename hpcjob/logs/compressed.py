@@ -126,7 +126,8 @@ class _Damaged(io.RawIOBase):
         if self._over:
             return b""
         try:
-            data: bytes = self._stream.read(size)
+            # `read1` gives what one look made; `read` goes on, and loses that if the data ends there.
+            data: bytes = self._stream.read1(size)
         except Exception as error:
             if isinstance(error, OSError | EOFError) or type(error).__name__ in _DAMAGE_NAMES:
                 return self._cut(error)

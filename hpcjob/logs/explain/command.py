@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from hpcjob import exitcodes
 from hpcjob.logs import topics
 from hpcjob.logs.explain import expectations
 from hpcjob.logs.explain.flight.find import dumps_below, is_dump
@@ -54,9 +55,15 @@ def explained(words: Sequence[str], *, profile: str | None = None, rules: Sequen
     warnings += expectations.world_size_difference(evidence, target.directory)
     scheduler = None if expected is None else expected.scheduler.type
     verdict = judge(evidence, warnings=warnings, ending=ending, scheduler=scheduler)
+    if verdict.code == exitcodes.OK and sources and target.job_id is None and all(map(_is_empty, sources)):
+        verdict = msgspec.structs.replace(verdict, cause="the log is empty: it tells neither success nor failure")
     if verdict.code in _NOT_KNOWN:
         verdict = msgspec.structs.replace(verdict, odd=[*verdict.odd, *odd_lines(sources)])
     return verdict
+
+
+def _is_empty(source: Source) -> bool:
+    return source.path.is_file() and source.path.stat().st_size == 0
 
 
 def _files(target: Target) -> tuple[list[Source], list[Path]]:

@@ -23,6 +23,13 @@ from hpcjob.logs.scan import Interest, Shapes
 from hpcjob.logs.versions import SOFTWARE
 
 _PROGRESS = (b"iteration", b"steps: ", b"loss", b"Loss")
+# Where a loss stops being a number the first line counts, not the last one of a block.
+_NOT_FINITE = tuple(
+    name + mark + word
+    for name in (b"loss", b"norm")
+    for mark in (b": ", b"': ", b"=")
+    for word in (b"nan", b"NaN", b"NAN", b"inf", b"Infinity")
+)
 _FLOODS = (b"Channel ", b"via P2P/", b"via NET/", b"Trees [", b"Ring ")
 _RANKS = re.compile(rb"\[rank(\d{1,7})\]:|\[\d{1,4},(\d{1,7})\]<std")
 _TASKS = re.compile(rb"^ {0,6}(\d{1,7}): ", re.MULTILINE)
@@ -114,6 +121,7 @@ class Evidence:
                 (Interest.ALL, (b"heckpoint", b"via SHM/", b"via direct shared", b"NET/Socket/", b"<0>")),
                 (Interest.ALL, (literal for literal in load("nccl").literals if literal not in _FLOODS)),
                 (Interest.SOME, _FLOODS),
+                (Interest.ALL, _NOT_FINITE),
                 (Interest.LAST, _PROGRESS),
             ]
         )

@@ -71,13 +71,18 @@ def judge(
         found = without_cause(evidence, said, ending.code)
     return msgspec.structs.replace(
         found,
-        followers={sentence(blamed): blamed.group.times for blamed in evidence.blamed("follower")},
+        followers=_followers(evidence, found),
         warnings=[*said, *evidence.unread],
         exclude_with=ways_to_exclude(found.exclude, scheduler),
         last_iteration=None if evidence.last is None else evidence.last.iteration,
         last_checkpoint=None if evidence.saved is None else evidence.saved.iteration,
         cost_gpu_hours=None if found.code == 0 else gpu_hours(evidence),
     )
+
+
+def _followers(evidence: Evidence, found: Verdict) -> dict[str, int]:
+    followers = ((sentence(blamed), blamed.group.times) for blamed in evidence.blamed("follower"))
+    return {text: times for text, times in followers if text != found.cause}
 
 
 def _of_success(causes: list[Blamed], evidence: Evidence, said: list[str]) -> Verdict:

@@ -27,6 +27,7 @@ _SUSPECTS: tuple[Callable[[Evidence], Suspicion | None], ...] = (not_started, od
 _FIX_OF_SIGNAL = {
     -9: "Killed: host memory most likely (dmesg of that node has the proof); ask for more, or use fewer workers.",
     -7: "Bus error: /dev/shm is too small (container: --shm-size or --ipc=host).",
+    -4: "Illegal instruction: something was built for newer CPUs than this node's; build it on such a node.",
     -11: "A crash in compiled code: extensions that do not fit the torch in use; PYTHONFAULTHANDLER=1 shows where.",
 }
 
@@ -118,8 +119,18 @@ def without_cause(evidence: Evidence, warnings: list[str], ended_with: int | Non
     return verdict(0, "no error and nothing unusual found")
 
 
+def _place(event: Iteration) -> str:
+    """Return where in the training an event is; some logs of the Hugging Face Trainer tell epochs only."""
+    if event.iteration is not None:
+        return f"iteration {event.iteration}"
+    return "" if event.epoch is None else f"epoch {event.epoch:g}"
+
+
 def _of_followers(followers: list[Blamed], evidence: Evidence) -> Verdict:
     late = any(topic_of(blamed.group.first) == "timeout" for blamed in followers)
+    asked = [blamed for blamed in followers if topic_of(blamed.group.first) == "cancelled"]
+    if asked and not late:
+        return msgspec.structs.replace(of_error(asked[0], evidence), exclude=[])
     said = verdict(
         topics.TIMEOUT if late else topics.UNKNOWN,
         f"not known: what is here only follows from an error elsewhere ({sentence(followers[0])})",
@@ -145,10 +156,13 @@ def of_warning(warning: str, evidence: Evidence) -> Verdict:
 
 
 def _of_divergence(event: Iteration) -> Verdict:
+    place = _place(event)
     said = verdict(
         topics.NUMERICS,
-        f"loss or gradient is not finite from iteration {event.iteration} on",
+        f"loss or gradient is not finite from {place or 'here'} on",
         "Resume from before it with a lower learning rate or without that data; train in bf16 rather than fp16.",
     )
-    quote = Quote(source=event.source, line=event.line, text=f"iteration {event.iteration}: loss {event.loss}")
+    numbers = (("loss", event.loss), ("grad_norm", event.grad_norm))
+    told = ", ".join(f"{name} {value}" for name, value in numbers if value is not None)
+    quote = Quote(source=event.source, line=event.line, text=f"{place}: {told}" if place else told)
     return msgspec.structs.replace(said, rank=event.rank, time=event.time, evidence=[quote])

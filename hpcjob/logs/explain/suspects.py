@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hpcjob.logs.explain.verdict import Quote
 
 _SHARE_THAT_TELLS = 0.5  # of the ranks must be in the log before a missing one means anything
+_WAITING_FOR_ONE_ABSENT = 3  # ranks with a time-out for each whose number is left out: less may be a part of the logs
 
 
 class Suspicion(msgspec.Struct, frozen=True):
@@ -83,7 +84,8 @@ def lost_host(evidence: Evidence) -> Suspicion | None:
         ranks = sorted(evidence.identity.ranks_on(host))
         return Suspicion(
             topics.ENDED,
-            f"{host} was lost first: {times} processes say so, and nothing from it tells why",
+            f"{host} was lost first: {times} {'process says' if times == 1 else 'processes say'} so, "
+            "and nothing from it tells why",
             "Look at that node's kernel log and the scheduler's word on it (it was killed or went down); exclude it.",
             rank=ranks[0] if ranks else None,
             host=host,
@@ -122,6 +124,10 @@ def waited_for(evidence: Evidence) -> Suspicion | None:
         return _waiting(evidence, odd, f"is in {rare} while the others are in another collective")
     if silent and evidence.seen.keys() & set(silent):
         return _waiting(evidence, silent, "has no time-out of its own while others waited")
+    absent = sorted(set(range(max(evidence.waits))) - evidence.waits.keys() - all_ranks)
+    if absent and len(absent) * _WAITING_FOR_ONE_ABSENT <= len(evidence.waits):
+        others = _ranks(sorted(evidence.waits))
+        return _waiting(evidence, absent, f"is not in the log; {others} waited until the time-out")
     first = next(iter(sorted(evidence.waits)))
     return Suspicion(
         topics.TIMEOUT,

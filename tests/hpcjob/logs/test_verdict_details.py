@@ -1,0 +1,106 @@
+"""Details of verdicts: where a loss stopped being a number, who is not in the log, who asked it to end, empty logs."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+
+import pytest
+
+from hpcjob.cli import main
+from hpcjob.logs.explain import gather_stream
+from hpcjob.logs.explain.judge import judge
+from hpcjob.logs.explain.verdict import Verdict
+
+MEGATRON = (
+    " iteration {0:8d}/    1000 | consumed samples: {0} | elapsed time per iteration (ms): 900.0"
+    " | learning rate: 3.0E-04 | global batch size: 8 | lm loss: {1} | loss scale: 1.0 | grad norm: {2}"
+    " | number of skipped iterations: 0 | number of nan iterations: 0 |\n"
+)
+WATCHDOG = (
+    "[rank{0}]:[E1104 05:12:01.112 ProcessGroupNCCL.cpp:629] [Rank {0}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=99, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600012 milliseconds "
+    "before timing out.\n"
+)
+
+
+def verdict_of(text: str) -> Verdict:
+    return judge(gather_stream(io.BytesIO(text.encode()), "log"))
+
+
+@pytest.mark.parametrize(
+    ("loss", "norm"), [("NaN", "nan"), ("nan", "1.0"), ("3.2E+00", "nan"), ("inf", "1.0"), ("3.2E+00", "inf")]
+)
+def test_the_first_iteration_that_is_not_finite(loss: str, norm: str) -> None:
+    """Of a few hundred such lines in one block the first is named, not the last."""
+    text = "".join(MEGATRON.format(n, loss if n > 31 else "3.5E+00", norm if n > 31 else "1.0") for n in range(1, 300))
+    found = verdict_of(text)
+    assert found.code == 75
+    assert found.cause == "loss or gradient is not finite from iteration 32 on"
+    assert found.evidence[0].line == 32
+    assert found.last_iteration == 299
+
+
+def test_one_that_recovered_is_no_divergence() -> None:
+    """A NaN that was followed by numbers again has not ended the run."""
+    text = "".join(MEGATRON.format(n, "nan" if n == 5 else "3.5E+00", "1.0") for n in range(1, 30))
+    assert verdict_of(text).code == 0
+
+
+def test_logs_with_epochs_only() -> None:
+    """The Hugging Face Trainer's dictionaries have no iteration; which number is not finite is said."""
+    entry = "{{'loss': {}, 'grad_norm': {}, 'learning_rate': 5e-05, 'epoch': {}}}\n"
+    found = verdict_of(entry.format(2.0, 1.0, 0.01) + entry.format(0.0, "nan", 0.02) + entry.format(0.0, "nan", 0.03))
+    assert (found.code, found.cause) == (75, "loss or gradient is not finite from epoch 0.02 on")
+    assert found.evidence[0].text == "epoch 0.02: loss 0.0, grad_norm nan"
+
+
+def test_a_rank_that_is_not_in_the_log_at_all() -> None:
+    """All others of a row of numbers waited: the gap is named. A quarter of the ranks is a part of the logs."""
+    found = verdict_of("".join(WATCHDOG.format(rank) for rank in (0, 1, 2, 4, 5, 6, 7)))
+    assert (found.code, found.rank) == (77, 3)
+    assert found.cause == "rank 3 is not in the log; ranks 0-2,4-7 waited until the time-out"
+    few = verdict_of("".join(WATCHDOG.format(rank) for rank in (0, 7)))
+    assert "does not show the rank" in few.cause
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n    train()\nKeyboardInterrupt\n',
+        "torch.distributed.elastic.multiprocessing.api.SignalException: Process 2041 got signal: 15\n",
+    ],
+)
+def test_asked_to_end(text: str) -> None:
+    """With nothing else in the log, Ctrl-C and SIGTERM are what ended it; an error before them counts more."""
+    found = verdict_of("iter 10: loss 3.0, time 100.00ms, mfu 20.00%\n" + text)
+    assert (found.code, found.followers) == (66, {})
+    assert found.cause.startswith("it was asked to end")
+    memory = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    assert verdict_of(memory + text).code == 68
+
+
+def test_an_empty_log(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Nothing is wrong in it, but it must not sound as if the run were well."""
+    (tmp_path / "x.log").touch()
+    assert main(["explain", str(tmp_path / "x.log")]) == 0
+    assert "the log is empty" in capsys.readouterr().out
+
+
+def test_a_short_compressed_log_that_was_cut(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """What was packed before the cut is read, though it is less than one buffer."""
+    text = "".join(MEGATRON.format(n, f"{10 / n:.6E}", "1.0") for n in range(1, 61))
+    packed = gzip.compress(text.encode())
+    (tmp_path / "x.log.gz").write_bytes(packed[: len(packed) * 2 // 3])
+    assert main(["tail", str(tmp_path / "x.log.gz"), "--loss", "-n", "all"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if "/1000" in line]
+    assert len(rows) > 20
+    assert rows[19][:2] == ["20/1000", "0.500000"]
+
+
+def test_grammar_of_one_voice() -> None:
+    """One process says, two say."""
+    closed = "[rank{}]: RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.5]:23842\n"
+    assert "1 process says so" in verdict_of(closed.format(0)).cause
+    assert "2 processes say so" in verdict_of(closed.format(0) + closed.format(1)).cause
