@@ -11,7 +11,9 @@ pinned, where the allocator rounds each tensor up to a power of two): 14 bytes a
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import os
 import threading
 import time
 from collections.abc import Iterable
@@ -112,6 +114,8 @@ class BackgroundSaver:
         began: float,
         ready: torch.Event | None,
     ) -> None:
+        with contextlib.suppress(OSError):  # on Linux a thread has a priority of its own; training's cores come first
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
         try:
             if ready is not None:
                 ready.synchronize()
