@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from hpcjob.arrays import parse_spec
-from hpcjob.errors import SchedulerError
+from hpcjob.errors import InputError, SchedulerError
 from hpcjob.regular import read_regular
 from hpcjob.schedulers import local_elements, supervisor
 from hpcjob.schedulers.base import Answer, JobRef, Report, Scheduler, Submission, Submitted, tag_of
@@ -140,12 +140,16 @@ class LocalScheduler(Scheduler):
             time.sleep(0.05)
 
     def adopt(self, job: JobRef) -> Report | None:
-        """Write down which process a script started by hand is."""
+        """Write down which process a script started by hand is.
+
+        Raises:
+            InputError: the note of it cannot be written.
+        """
         pid = _pid_of(job.id)
         start = supervisor.start_ticks(pid) if pid > 0 else None
         known = read_local_job(job.jobdir, job.id)
         if start is not None and (known is None or known.start != start):
-            LocalJob(
+            note = LocalJob(
                 pid=pid,
                 start=start,
                 supervisor=0,
@@ -155,7 +159,14 @@ class LocalScheduler(Scheduler):
                 boot=supervisor.boot_id(),
                 namespace=supervisor.pid_namespace(),
                 started="",
-            ).write(job.jobdir)
+            )
+            try:
+                note.write(job.jobdir)
+            except OSError as error:
+                raise InputError(
+                    f"{_path(job.jobdir, job.id)} cannot be written: {error.strerror or error}",
+                    hint="give a folder that you can write after the id, or attach from one",
+                ) from None
         return super().adopt(job)
 
 
@@ -176,8 +187,8 @@ def _path(jobdir: Path, job_id: str) -> Path:
 
 
 def _pid_of(job_id: str) -> int:
-    """Return the id as a pid, 0 where it can be none."""
-    return int(job_id) if re.fullmatch("[0-9]{1,7}", job_id) and int(job_id) <= _MAX_PID else 0
+    """Return the id as a pid, 0 where no job can have it: 1 is the machine's own, and 007 is no name of process 7."""
+    return int(job_id) if re.fullmatch("[1-9][0-9]{0,6}", job_id) and 1 < int(job_id) <= _MAX_PID else 0
 
 
 def _alive(pid: int, start: int) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcjob.errors import SchedulerError
+from hpcjob.errors import InputError, SchedulerError, UnknownJobError
 from hpcjob.schedulers import supervisor
 from hpcjob.schedulers.base import JobRef, Submission
 from hpcjob.schedulers.local import LocalScheduler, read_local_job
@@ -218,6 +218,23 @@ def test_two_jobs_attached_from_one_folder_are_two(here: Path) -> None:
         for child in (first, second):
             child.kill()
             child.wait()
+
+
+def test_attach_of_what_is_no_job_leaves_nothing(here: Path) -> None:
+    """The machine's process 1, and a pid with zeros before it, which is no job's id."""
+    for job_id in ("1", f"00{os.getpid()}"):
+        with pytest.raises(UnknownJobError, match=f"does not know job {job_id}"):
+            attach(job_id, plan_for().profile)
+    assert not list(here.glob("*_local.json"))
+    assert not read_index().records
+
+
+def test_attach_where_nothing_can_be_written(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so, and records no job."""
+    monkeypatch.chdir("/proc")  # not writable for root either
+    with pytest.raises(InputError, match=f"^/proc/{os.getpid()}_local.json cannot be written"):
+        attach(str(os.getpid()), plan_for().profile)
+    assert not read_index().records
 
 
 def test_a_note_of_another_process_is_refused(here: Path) -> None:
