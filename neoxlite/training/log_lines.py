@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 _FLOPS_UNITS = ("", "KFLOPS", "MFLOPS", "GFLOPS", "TFLOPS", "PFLOPS", "EFLOPS", "ZFLOPS")
+_NOTABLE_WAIT = 0.01
+"""Of an iteration's time."""
 
 
 def human_flops(flops: float) -> str:
@@ -46,7 +48,6 @@ def iteration_line(
     loss_scale: float | None = None,
     mfu: float | None = None,
     hfu: float | None = None,
-    data_wait_ms: float | None = None,
 ) -> str:
     """Return the training line of one log interval.
 
@@ -57,7 +58,6 @@ def iteration_line(
         nan: skipped iterations whose loss was not finite.
         loss_scale: for fp16 only.
         mfu: model FLOP utilisation, 0 to 1; with ``hfu``, hardware's, where the device's peak is known.
-        data_wait_ms: of an iteration, the time spent waiting for batches.
     """
     fields = [
         f" samples/sec: {samples_per_s:.3f}",
@@ -68,8 +68,6 @@ def iteration_line(
     ]
     if mfu is not None and hfu is not None:
         fields += [f"MFU: {mfu:.2%}", f"HFU: {hfu:.2%}"]
-    if data_wait_ms is not None:
-        fields.append(f"data wait (ms): {data_wait_ms:.1f}")
     if lm_loss is not None:
         fields.append(f"lm_loss: {lm_loss:.6E}")
     if loss_scale is not None:
@@ -100,6 +98,14 @@ def memory_line(iterations: int, megabytes: dict[str, float]) -> str:
     """Return the memory line that follows the first training line."""
     fields = " | ".join(f"{name}: {value:.1f}" for name, value in megabytes.items())
     return f"after {iterations} iterations memory (MB) | {fields}"
+
+
+def data_wait_line(data_wait_ms: float, iteration_time_ms: float) -> str | None:
+    """Return the line that says that training waits for batches; None where it hardly does."""
+    share = data_wait_ms / iteration_time_ms if iteration_time_ms else 0.0
+    if share < _NOTABLE_WAIT:
+        return None
+    return f"data wait (ms): {data_wait_ms:.1f} of {iteration_time_ms:.1f} an iteration ({share:.1%})"
 
 
 def time_line(milliseconds: Mapping[str, float]) -> str:

@@ -163,9 +163,11 @@ class Recorder:
                 nan=nan,
                 mfu=rates.mfu,
                 hfu=rates.hfu,
-                data_wait_ms=measured.data_wait_s * 1000 / len(measured.losses),
             )
         )
+        waited_ms = measured.data_wait_s * 1000 / len(measured.losses)
+        if wait := log_lines.data_wait_line(waited_ms, rates.iteration_s * 1000):
+            self.print(wait)
         self._report_not_finite(measured)
         memory = memory_megabytes(device)
         if not self._memory_shown:

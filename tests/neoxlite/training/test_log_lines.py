@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from neoxlite.training.log_lines import iteration_line, mean_fp32, memory_line, perplexity, validation_block
+from neoxlite.training.log_lines import (
+    data_wait_line,
+    iteration_line,
+    mean_fp32,
+    memory_line,
+    perplexity,
+    validation_block,
+)
 from neoxlite.training.progress import ProgressLine, clock
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "logs" / "log_lines.json").read_text())
@@ -51,6 +58,13 @@ def test_the_training_line_is_gpt_neox_s(case: dict[str, Any]) -> None:
 def test_the_validation_block_is_gpt_neox_s(case: dict[str, Any]) -> None:
     """Rules, spaces and numbers, to the letter."""
     assert validation_block(case["prefix"], case["lm_loss"]) + "\n" == case["text"]
+
+
+def test_a_wait_for_data_is_told_where_it_matters() -> None:
+    """From 1 % of an iteration on; GPT-NeoX's own lines stay as they are."""
+    assert data_wait_line(0.9, 100.0) is None
+    assert data_wait_line(25.0, 400.0) == "data wait (ms): 25.0 of 400.0 an iteration (6.2%)"
+    assert data_wait_line(1.0, 0.0) is None
 
 
 def test_perplexity_beyond_a_float_is_infinite() -> None:
