@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +14,7 @@ from hpcjob.logs.fold import Fold, Group, without_numbers
 from hpcjob.logs.lines import Line
 from hpcjob.logs.report import Row
 from hpcjob.logs.scan import Interest, Shapes
+from hpcjob.logs.sources import short_name
 
 if TYPE_CHECKING:
     from hpcjob.logs.ending import Ending
@@ -168,7 +168,7 @@ def _row(key: Hashable, group: Group[Event], role: str) -> Row:
     event = group.first
     times = f" (x{group.times})" if group.times > 1 else ""
     who = f"{group.who}{times}: " if group.who else ""
-    where = f"{Path(event.source).name or event.source}, byte {event.offset}"
+    where = f"{short_name(event.source)}, byte {event.offset}"
     if event.time:
         where += f", {event.time}"
     details: Iterable[str]

@@ -13,6 +13,7 @@ import enum
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from hpcjob.logs import engine
 from hpcjob.logs.compressed import Stream
@@ -180,13 +181,13 @@ class Scanner:
 
     def feed(self, chunk: bytes) -> Iterator[tuple[int, int, bytes]]:
         """Give what a chunk completes."""
-        for offset, block in self._cutter.feed(chunk):
-            yield from self._read(offset, block)
+        for cut in self._cutter.feed(chunk):
+            yield from self._read(cut)
 
     def finish(self) -> Iterator[tuple[int, int, bytes]]:
         """Give what is left at the end, and begin anew after it."""
-        for offset, block in self._cutter.finish():
-            yield from self._read(offset, block)
+        for cut in self._cutter.finish():
+            yield from self._read(cut)
         yield from self.put_off()
 
     def put_off(self) -> Iterator[tuple[int, int, bytes]]:
@@ -199,13 +200,24 @@ class Scanner:
         """The line whose end has not come."""
         return self._cutter.carried
 
-    def _read(self, offset: int, block: bytes) -> Iterator[tuple[int, int, bytes]]:
-        for number, place, data in self._reader.read(offset, block):
+    def _read(self, cut: _Cut) -> Iterator[tuple[int, int, bytes]]:
+        for number, place, data in self._reader.read(cut):
             yield number if self._numbered else 0, place, data
 
 
+class _Cut(NamedTuple):
+    """A block of whole lines; or, unless it ``ends`` there, what a bar has shown of a line that goes on."""
+
+    offset: int
+    data: bytes
+    ends: bool = True
+
+
 class _Cutter:
-    """Cut chunks into blocks of whole lines; a line longer than the limit is cut, so memory stays bounded."""
+    """Cut chunks into blocks of whole lines; a line longer than the limit is cut, so memory stays bounded.
+
+    Of a progress bar that is longer, an epoch of Lightning's or tqdm's, each part comes as a block of its own.
+    """
 
     def __init__(self, offset: int, *, skip_first: bool) -> None:
         self.carried = b""
@@ -213,48 +225,53 @@ class _Cutter:
         self._offset = offset
         self._skip = skip_first
 
-    def feed(self, chunk: bytes) -> list[tuple[int, bytes]]:
+    def feed(self, chunk: bytes) -> list[_Cut]:
         end = chunk.rfind(b"\n")
         if end < 0:
-            self._keep(chunk)
-            return []
-        found: list[tuple[int, bytes]] = []
+            return self._keep(chunk)
+        found: list[_Cut] = []
         start = 0
         first = chunk.find(b"\n")
         if self._skip or self._lost or len(self.carried) + first > LINE_LIMIT_BYTES:
             start = first + 1
-            self._keep(chunk[:first])
+            found += self._keep(chunk[:first])
             found.append(self._take(self.carried))
         if self._skip:
             self._skip = False
             found.clear()
         if start <= end:
             found.append(self._take(b"".join((self.carried, memoryview(chunk)[start:end]))))
-        self._keep(chunk[end + 1 :])
+        found += self._keep(chunk[end + 1 :])
         return found
 
-    def finish(self) -> list[tuple[int, bytes]]:
+    def finish(self) -> list[_Cut]:
         found = [self._take(self.carried)] if self.carried and not self._skip else []
         self._skip = False
         return found
 
-    def _take(self, block: bytes) -> tuple[int, bytes]:
+    def _take(self, block: bytes) -> _Cut:
         offset = self._offset
         self._offset += len(block) + self._lost + 1
         self.carried, self._lost = b"", 0
-        return offset, block
+        return _Cut(offset, block)
 
-    def _keep(self, data: bytes) -> None:
+    def _keep(self, data: bytes) -> list[_Cut]:
         if not self.carried and data.startswith(b"\0"):
             # A file that was cut while its writer went on begins with a hole.
             self._lost += len(data) - len(data := data.lstrip(b"\0"))
         if len(self.carried) + len(data) <= LINE_LIMIT_BYTES:
             self.carried += data
-            return
+            return []
         whole = self.carried + data
-        shown = whole.rfind(b"\r") + 1  # what a bar showed before is over
+        shown = whole.rfind(b"\r") + 1
         self.carried = whole[shown:][:LINE_LIMIT_BYTES]
-        self._lost += len(whole) - len(self.carried)
+        if not shown or self._skip:
+            self._lost += len(whole) - len(self.carried)
+            return []
+        found = [_Cut(self._offset, whole[:shown], ends=False)]
+        self._offset += shown + self._lost
+        self._lost = len(whole) - shown - len(self.carried)
+        return found
 
 
 class _Block:
@@ -282,11 +299,12 @@ class _Reader:
         self._progress: deque[tuple[int, int, bytes]] = deque(maxlen=max(1, shapes.recent))
         self._some_left = _SOME_BLOCKS
 
-    def read(self, offset: int, data: bytes) -> Iterator[tuple[int, int, bytes]]:
-        if self._shapes.glance is not None and not self._pending() and self._pass(offset, data, self._shapes.glance):
+    def read(self, cut: _Cut) -> Iterator[tuple[int, int, bytes]]:
+        offset, data, ends = cut
+        if self._shapes.glance is not None and not self._pending() and self._pass(cut, self._shapes.glance):
             return
         block = _Block(self._number, offset, data)
-        self._number += len(block.keys)
+        self._number += len(block.keys) - (not ends)
         interest, at_most, ranked = self._shapes.interest, self._shapes.at_most, self._shapes.ranked
         each: set[bytes] = set()
         progress: list[bytes] = []
@@ -306,8 +324,9 @@ class _Reader:
         elif progress:
             self._progress.append((block.number, offset, data))
 
-    def _pass(self, offset: int, data: bytes, glance: engine.Glance) -> bool:
+    def _pass(self, cut: _Cut, glance: engine.Glance) -> bool:
         """Pass over a block if its lines need not be looked at."""
+        offset, data, ends = cut
         seen = glance(data)
         if seen & engine.SOME and self._some_left:
             self._some_left -= 1
@@ -318,7 +337,7 @@ class _Reader:
             self._census(data)
         if seen & engine.PROGRESS:
             self._progress.append((self._number, offset, data))
-        self._number += self._shapes.newlines(data) + 1
+        self._number += self._shapes.newlines(data) + ends
         return True
 
     def finish(self) -> Iterator[tuple[int, int, bytes]]:

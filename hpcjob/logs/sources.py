@@ -24,6 +24,7 @@ _OTHERS = (".log", ".out", ".err", "_stdout.txt", "_stderr.txt")
 # Of trainers and launchers that write a file a rank: rank_3.log, node01.rank-3.out.
 _RANK_IN_NAME = re.compile(r"(?:^|[._-])rank[._-]?0*(\d{1,7})(?=[._-]|$)", re.IGNORECASE)
 # torchrun --log-dir writes RUN/attempt_0/LOCAL_RANK/stdout.log.
+_TORCHRUN_NAMES = ("stdout.log", "stderr.log")
 _DEPTH_AT_MOST = 5
 _FILES_AT_MOST = 100_000
 # The first "rank" in a file of NCCL is that of the communicator of all ranks.
@@ -61,7 +62,7 @@ Provider = Callable[[], Iterable[Source]]
 
 def listed(paths: Iterable[Source | Path]) -> Provider:
     """Provide exactly these files."""
-    sources = [path if isinstance(path, Source) else classify(path) for path in paths]
+    sources = of_torchrun([path if isinstance(path, Source) else classify(path) for path in paths])
     return lambda: sources
 
 
@@ -77,6 +78,30 @@ def classify(path: Path) -> Source:
     if match["job"] is not None:
         return Source(path, Kind.JOB)
     return Source(path, Kind.SCHEDULER if match["scheduler"] is not None else Kind.NCCL)
+
+
+def attempt_of(path: Path) -> Path | None:
+    """Return the folder of an attempt, if a file is of torchrun's ``--log-dir``: ``RUN/attempt_0/RANK/stdout.log``."""
+    folder = path.parent.parent
+    is_one = plain_name(path.name) in _TORCHRUN_NAMES and path.parent.name.isdecimal()
+    return folder if is_one and folder.name.startswith("attempt_") else None
+
+
+def short_name(source: str) -> str:
+    """Return a file's name for a message; torchrun's are told apart by their folders only."""
+    path = Path(source)
+    return "/".join(path.parts[-3:]) if attempt_of(path) is not None else path.name or source
+
+
+def of_torchrun(sources: list[Source]) -> list[Source]:
+    """Add the ranks that torchrun's folders are called by: those of a node, so only where one node's are there."""
+    runs = {attempt.parent for source in sources if (attempt := attempt_of(source.path)) is not None}
+    if len(runs) != 1:
+        return sources
+    return [
+        source if attempt_of(source.path) is None else Source(source.path, Kind.RANK, int(source.path.parent.name[:7]))
+        for source in sources
+    ]
 
 
 def plain_name(name: str) -> str:
@@ -99,7 +124,7 @@ class JobFiles:
         if self.job_id is not None:
             names = {path.name for path in paths}
             paths += [path for path in _logs_of_elements(self.directory, self.job_id) if path.name not in names]
-        sources = [classify(path) for path in paths if self._mine(path.name)]
+        sources = of_torchrun([classify(path) for path in paths if self._mine(path.name)])
         order = list(Kind)
         order.insert(1, order.pop(order.index(Kind.SCHEDULER)))
         return sorted(

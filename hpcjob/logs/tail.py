@@ -17,7 +17,7 @@ from hpcjob.logs.metrics import Metrics, sequence_length_of
 from hpcjob.logs.output import Output
 from hpcjob.logs.parse import parse
 from hpcjob.logs.show import show_files, show_stream
-from hpcjob.logs.sources import Source
+from hpcjob.logs.sources import Source, attempt_of
 from hpcjob.logs.target import Target
 from hpcjob.logs.views import FilteredView, LinesView, LossView, ReportView, View, Whole, wanted_by
 
@@ -222,7 +222,8 @@ def _is_one_run(target: Target) -> bool:
     """Whether all files are of one run: not those of an array's elements, nor files that were named together."""
     if target.directory is None:
         return False
-    return len({source.path.parent for source in target.provider("lines", None)()}) < 2
+    paths = [source.path for source in target.provider("lines", None)()]
+    return len({attempt_of(path) or path.parent for path in paths}) < 2
 
 
 def _metrics(target: Target, *, whole: bool, wanted: LineFilter | None = None) -> Metrics:

@@ -70,6 +70,9 @@ class LinesView:
         pass
 
 
+_LATEST_KEPT = 64  # iterations whose ranks are compared
+
+
 class LossView:
     """The iteration table.
 
@@ -97,6 +100,7 @@ class LossView:
         self._rows_since_header: int | None = None
         self._teller: str | None = None
         self._told = -1
+        self._latest: dict[int, tuple[int, tuple[str | None, float | None]]] = {}
         self.whole: Whole | None = self
 
     def shapes(self, last: int | None = None) -> Shapes:
@@ -127,7 +131,7 @@ class LossView:
         return parse.parse(line)
 
     def accept(self, item: Event) -> None:
-        if isinstance(item, Iteration) and self._one_run and self._told_by_another(item):
+        if isinstance(item, Iteration) and ((self._one_run and self._told_by_another(item)) or self._is_copy(item)):
             return
         if isinstance(item, Iteration):
             held, self._held = self._held, None
@@ -151,6 +155,19 @@ class LossView:
         if self._teller not in (None, item.source) and item.iteration <= self._told:
             return True
         self._teller, self._told = item.source, item.iteration
+        return False
+
+    def _is_copy(self, item: Iteration) -> bool:
+        """Whether another rank has said the same of this iteration, as where torchtitan logs on all of them."""
+        if item.iteration is None or item.rank is None or self._output.json:
+            return False
+        said = item.shape, item.loss
+        rank, before = self._latest.get(item.iteration, (item.rank, said))
+        if rank != item.rank and said == before:
+            return True
+        self._latest[item.iteration] = item.rank, said
+        if len(self._latest) > _LATEST_KEPT:
+            del self._latest[next(iter(self._latest))]
         return False
 
     def new_job(self) -> None:

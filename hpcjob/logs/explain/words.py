@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from hpcjob.logs.explain.verdict import Quote, Verdict
 from hpcjob.logs.fold import ranges
+from hpcjob.logs.sources import short_name
 from hpcjob.logs.topics import SLOW
 
 _QUOTES = 6
@@ -60,7 +60,7 @@ def _since(verdict: Verdict) -> str:
 
 def _place(quote: Quote, verdict: Verdict) -> str:
     """Return file and line, and who and when where ``first`` does not say it already."""
-    place = (Path(quote.source).name or quote.source) + ("" if quote.line is None else f":{quote.line}")
+    place = short_name(quote.source) + ("" if quote.line is None else f":{quote.line}")
     rank = None if quote.rank is None or quote.rank == verdict.rank else f"rank {quote.rank}"
     host = None if quote.host == verdict.host else quote.host
     time = None if quote.time == verdict.time else quote.time
