@@ -60,7 +60,7 @@ def not_started(evidence: Evidence) -> Suspicion | None:
             first = min(stuck)
             return Suspicion(
                 topics.NETWORK,
-                f"ranks {ranges(stuck)} of {communicator.size} began the start of NCCL and did not finish it",
+                f"{_ranks(sorted(stuck))} of {communicator.size} began the start of NCCL and did not finish it",
                 "Look at the NCCL lines of those ranks: another interface or network than on the others.",
                 rank=first,
                 host=evidence.identity.host_of.get(first),

@@ -104,3 +104,14 @@ def test_grammar_of_one_voice() -> None:
     closed = "[rank{}]: RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.5]:23842\n"
     assert "1 process says so" in verdict_of(closed.format(0)).cause
     assert "2 processes say so" in verdict_of(closed.format(0) + closed.format(1)).cause
+
+
+def test_ranks_that_began_nccl_and_did_not_finish() -> None:
+    """One is called a rank, two are called ranks."""
+    text = "node01:{0}:9 [0] NCCL INFO ncclCommInitRank comm 0x5 rank {0} nranks 8 busId 1000 commId 0xab - {1}\n"
+    for stuck, words in (((5,), "rank 5 of 8 began"), ((5, 6), "ranks 5-6 of 8 began")):
+        begun = "".join(text.format(rank, "Init START") for rank in range(8))
+        found = verdict_of(
+            begun + "".join(text.format(rank, "Init COMPLETE") for rank in range(8) if rank not in stuck)
+        )
+        assert (found.code, found.cause[: len(words)]) == (70, words)
