@@ -13,7 +13,7 @@ from neoxlite.config.architecture import Architecture, expand_attention
 from neoxlite.config.batch import Batch, Layout, layout, resolve_batch
 from neoxlite.config.blocks import BLOCKS, typed_block
 from neoxlite.config.checks import Where, check_model, check_optimizer, check_training
-from neoxlite.config.keys import Key, Support, block_table, key_table, near_names
+from neoxlite.config.keys import Key, Support, block_table, key_table, near_names, old_key_table
 from neoxlite.config.neox import NeoxConfig
 from neoxlite.config.old_keys import modernise
 from neoxlite.config.overrides import apply_overrides, default_block
@@ -81,6 +81,12 @@ def _refuse_unknown(entries: Mapping[str, Entry]) -> None:
     if not unknown:
         return
     name, entry = unknown[0]
+    if name in old_key_table():  # by --set: in a file it would have been taken for what it meant
+        instead = old_key_table()[name].instead
+        raise ConfigError(
+            f"{entry.where}: {plain(entry.spelling)} is a key of an earlier GPT-NeoX release",
+            hint=f"it is {instead} now" if instead else f"remove {plain(entry.spelling)}",
+        )
     near = near_names(name)
     rest = [plain(other.spelling) for _, other in unknown[1:]]
     others = f" (and {len(rest)} more: {', '.join(rest[:5])})" if rest else ""

@@ -14,6 +14,8 @@ from neoxlite.errors import ConfigError
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _EXPONENT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)[eE][+-]?\d+")
 
+_UNSTORABLE = re.compile(r"[\0\ud800-\udfff]")
+
 _NAMES = {
     "int": "a whole number",
     "float": "a number",
@@ -43,6 +45,21 @@ def plain(key: str) -> str:
 def _is_huge(value: Any) -> bool:
     """Tell whether a number does not fit in 64 bits, which no setting needs and other libraries refuse."""
     return isinstance(value, int) and not -(2**63) <= value < 2**63
+
+
+def _is_storable(value: Any) -> bool:
+    """Tell whether all texts in ``value`` can be written as UTF-8, and named to the operating system."""
+    if isinstance(value, str):
+        return not _UNSTORABLE.search(value)
+    if isinstance(value, dict):
+        return all(_is_storable(key) and _is_storable(item) for key, item in value.items())
+    return not isinstance(value, list) or all(map(_is_storable, value))
+
+
+def _kind(value: Any) -> str:
+    """Return what a value of the wrong type is, for a message: a number that is none is said to be so."""
+    no_number = _is_huge(value) or (isinstance(value, float) and not math.isfinite(value))
+    return shown(value) if no_number else f"{type_name(value)} ({shown(value)})"
 
 
 def type_name(value: Any) -> str:
@@ -119,6 +136,11 @@ def typed(key: Key, value: Any, where: str) -> Any:
     Raises:
         ConfigError: another type, or beyond the key's range; the message begins with ``where`` (file and line).
     """
+    if not _is_storable(value):
+        raise ConfigError(
+            f"{where}: {key.name} has a character that no file and no file name can hold: {shown(value)}",
+            hint="remove it: a NUL, or half of a surrogate pair",
+        )
     if value is None or key.type == "any":
         return value
     if key.type == "choice":
@@ -126,7 +148,7 @@ def typed(key: Key, value: Any, where: str) -> Any:
     result = _READERS[key.type](value)
     if result is None:
         raise ConfigError(
-            f"{where}: {key.name} must be {_NAMES[key.type]}, not {type_name(value)} ({shown(value)})",
+            f"{where}: {key.name} must be {_NAMES[key.type]}, not {_kind(value)}",
             hint=_type_hint(key, value),
         )
     if key.range is not None and result not in key.range:

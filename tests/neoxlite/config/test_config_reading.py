@@ -169,7 +169,7 @@ def test_damaged_yaml_names_the_line(text: str, line: int, tmp_path: Path) -> No
         (b"seed: !!bool x\n", "a.yml:1: seed: the value is not what YAML takes it for"),
         (b"seed: !!timestamp x\n", "a.yml:1: seed: the value is not what YAML takes it for"),
         (b"seed: " + b"9" * 5000, "a.yml:1: seed: "),
-        (b"seed: 0x" + b"f" * 5000, "a.yml:1: seed must be a whole number, not a whole number (a number beyond"),
+        (b"seed: 0x" + b"f" * 5000, "a.yml:1: seed must be a whole number, not a number beyond"),
         (b'"a\\nb": 1\n', "a.yml:1: 'a\\nb' is not a GPT-NeoX key"),
         (b"x" * 500 + b": 1\n", "xxx... is not a GPT-NeoX key"),
         (b"[a]: 2\n", "a.yml"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from neoxlite.config import ConfigError, load_config, parse_assignments
-from tests.neoxlite.config.samples import GOLDEN, Load
+from tests.neoxlite.config.samples import GOLDEN, Load, minimal_text
 
 _ADAM = {"lr": 0.001, "betas": [0.9, 0.95]}
 
@@ -21,8 +22,9 @@ _ADAM = {"lr": 0.001, "betas": [0.9, 0.95]}
         ("num_layers", [4], "num_layers must be a whole number, not a list ([4])"),
         ("weight_decay", "much", "weight_decay must be a number, not a text ('much')"),
         ("weight_decay", False, "weight_decay must be a number, not true/false (false)"),
-        ("weight_decay", float("nan"), "weight_decay must be a number"),
-        ("weight_decay", float("inf"), "weight_decay must be a number"),
+        ("weight_decay", float("nan"), "weight_decay must be a number, not nan"),
+        ("weight_decay", float("inf"), "weight_decay must be a number, not inf"),
+        ("num_layers", 10**30, "num_layers must be a whole number, not a number beyond all use"),
         ("no_weight_tying", "true", "no_weight_tying must be true or false, not a text ('true')"),
         ("no_weight_tying", 1, "no_weight_tying must be true or false, not a whole number (1)"),
         ("data_path", 7, "data_path must be a text, not a whole number (7)"),
@@ -403,3 +405,41 @@ def test_config_is_frozen(load: Load) -> None:
     cfg: Any = load()
     with pytest.raises(AttributeError):
         cfg.num_layers = 5
+
+
+def _small(folder: Path) -> Path:
+    path = folder / "small.yml"
+    path.write_text(minimal_text(), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("save", "a\0b"),
+        ("data_path", "\ud800"),
+        ("train_data_paths", ["a", "b\0"]),
+        ("wandb_project", "\udfff"),
+        ("data_types", {"grad_accum_dtype\0": "fp32"}),
+    ],
+)
+def test_a_text_that_no_file_can_hold(key: str, value: Any, tmp_path: Path) -> None:
+    """Refused by the key, before the operating system does it with an exception."""
+    with pytest.raises(ConfigError, match=f"--set: {key} has a character that no file and no file name can hold"):
+        load_config(_small(tmp_path), overrides={key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "hint"),
+    [
+        ("save_interval", 100, "it is checkpoint_factor now"),
+        ("save-interval", 100, "it is checkpoint_factor now"),
+        ("geglu", True, "it is activation: geglu now"),
+        ("cpu_optimizer", False, "remove cpu_optimizer"),
+    ],
+)
+def test_an_old_key_by_override(key: str, value: Any, hint: str, tmp_path: Path) -> None:
+    """--set takes today's keys; it tells what has become of one of an earlier release."""
+    with pytest.raises(ConfigError, match=f"^--set: {key} is a key of an earlier GPT-NeoX release") as caught:
+        load_config(_small(tmp_path), overrides={key: value})
+    assert caught.value.hint == hint
