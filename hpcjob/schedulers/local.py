@@ -115,10 +115,7 @@ class LocalScheduler(Scheduler):
             return local_elements.cancel(ref, self._kill_wait_s)
         job = read_local_job(ref.jobdir, ref.id)
         if job is None:
-            raise SchedulerError(
-                f"job {ref.id}: {_path(ref.jobdir, ref.id)} is gone or damaged",
-                hint=f"end its processes by hand: kill {ref.id}",
-            )
+            return self._cancel_without_note(ref)
         if elsewhere := _elsewhere(job):
             raise SchedulerError(f"job {ref.id} {elsewhere}", hint=f"cancel it there: hpcjob cancel {ref.id}")
         if job.state is None and _alive(job.supervisor, job.supervisor_start):
@@ -133,6 +130,17 @@ class LocalScheduler(Scheduler):
         if now.state == State.CANCELLED.value:
             return "cancelled, all its processes have ended"
         return f"had ended before ({now.state})" + (f"; {left} processes it left behind were ended" if left else "")
+
+    def _cancel_without_note(self, ref: JobRef) -> str:
+        """End a job whose note, or whole folder, somebody removed: its processes bear the name of the folder."""
+        if ref.cluster == socket.gethostname() and supervisor.end_processes(
+            tag_of(ref.jobdir), set(), kill_wait_s=self._kill_wait_s
+        ):
+            return "cancelled, all its processes have ended"
+        raise SchedulerError(
+            f"job {ref.id}: {_path(ref.jobdir, ref.id)} is gone or damaged",
+            hint=f"end its processes by hand: kill {ref.id}",
+        )
 
     def _wait_for_supervisor(self, job: LocalJob) -> None:
         deadline = time.monotonic() + self._kill_wait_s + 15

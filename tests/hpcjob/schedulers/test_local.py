@@ -220,6 +220,17 @@ def test_two_jobs_attached_from_one_folder_are_two(here: Path) -> None:
             child.wait()
 
 
+def test_cancel_where_the_folder_was_removed(here: Path) -> None:
+    """All processes are found by the mark in their environment, a session of their own or not."""
+    record = submit_local("setsid sleep 987.125 &\nsleep 987.126")
+    until(lambda: running("987.125") and running("987.126"))
+    processes = running("987.125") | running("987.126")
+    shutil.rmtree(record.jobdir)
+    assert "cancelled" in cancel(record, read_index())
+    assert not processes & (running("987.125") | running("987.126"))
+    assert refresh([record], read_index())[record].state is State.CANCELLED
+
+
 def test_attach_of_what_is_no_job_leaves_nothing(here: Path) -> None:
     """The machine's process 1, and a pid with zeros before it, which is no job's id."""
     for job_id in ("1", f"00{os.getpid()}"):
