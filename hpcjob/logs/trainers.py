@@ -55,6 +55,9 @@ _FIELDS: dict[str, re.Pattern[str]] = {
     "memory_gib": re.compile(rf"(?<![\w])mem(?:ory)?{_IS}(?P<value>{_N}) ?Gi?B"),
     "epoch": re.compile(rf"(?<![\w])[Ee]poch{_IS}\[?(?P<value>{_N})"),
 }
+_SUFFIX = re.compile(r"[KkMGB](?![A-Za-z])")
+_THOUSANDS = {"K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
+"""As nanotron and others shorten a rate: 500K."""
 
 
 def parse(text: str, line: Line) -> list[Event]:
@@ -80,6 +83,8 @@ def _number(text: str) -> float:
 
 
 def _iteration(text: str, line: Line) -> list[Event]:
+    if "train_runtime" in text:
+        return []  # the Trainer's last entry: means over the whole run
     trained, held_out = _losses(text)
     if trained is None and held_out is None:
         return []
@@ -138,7 +143,11 @@ def _fields(text: str) -> dict[str, Any]:
     for name, pattern in _FIELDS.items():
         match = pattern.search(text)
         if match is not None:
-            value = _number(next(filter(None, match.groups())))
+            group = next(group for group, text_of_it in match.groupdict().items() if text_of_it)
+            value = _number(match[group])
+            if name == "tokens_per_s":
+                suffix = _SUFFIX.match(text, match.end(group))
+                value *= _THOUSANDS[suffix[0].upper()] if suffix else 1
             found[name] = 100 * value if name == "mfu_percent" and value <= 1 and "%" not in match[0] else value
     return found
 

@@ -302,3 +302,19 @@ def test_engine_memory_and_loss_scale() -> None:
     (scale,) = parse(line("[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768"))
     assert isinstance(scale, LossScale)
     assert (scale.overflow, scale.tried, scale.scale) == (True, 65536, 32768)
+
+
+@pytest.mark.parametrize(
+    ("written", "rate"), [("500K", 500e3), ("1.25M", 1.25e6), ("62.5k", 62_500.0), ("6,667", 6667.0), ("640", 640.0)]
+)
+def test_rates_that_are_shortened(written: str, rate: float) -> None:
+    """Nanotron writes 500K for five hundred thousand tokens a second."""
+    (event,) = parse(line(f"iteration: 3 / 100 | tokens_per_sec: {written} | lm_loss: 3.125 | lr: 0.0003"))
+    assert isinstance(event, Iteration)
+    assert event.tokens_per_s == rate
+
+
+def test_the_last_entry_of_the_hugging_face_trainer() -> None:
+    """Its loss is the mean over the run: no row of the table."""
+    text = "{'train_runtime': 12.5, 'train_samples_per_second': 3.2, 'train_loss': 2.375, 'epoch': 0.2}"
+    assert not [event for event in parse(line(text)) if isinstance(event, Iteration)]
