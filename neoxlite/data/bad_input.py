@@ -40,7 +40,8 @@ class BadInput:
 
     def _meet(self, error: DataError) -> None:
         if not self.skip:
-            hint = f"{error.hint or ''} To leave out what is damaged: --on-error skip".strip()
+            hints = [error.hint.rstrip(".")] if error.hint else []
+            hint = "; ".join([*hints, "to leave out what is damaged: --on-error skip"])
             raise DataError(error.message, hint=hint) from error
         if len(self.messages) < _SHOWN:
             self.messages.append(error.message)

@@ -118,7 +118,11 @@ def prepare_corpus(
 def _tokenized(
     prefix: Path, files: list[Path], tokenizer: Tokenizer, options: Options, report: Callable[[Progress], None]
 ) -> Progress:
-    return tokenize_files(files, str(prefix), tokenizer, options, report=report)
+    try:
+        return tokenize_files(files, str(prefix), tokenizer, options, report=report)
+    except DataError as error:  # its hint names options of `neoxlite tokenize`
+        hint = None if prefix.parent.name == STDLIB else "Fetch it again, with -f, or put a whole file in its place."
+        raise DataError(error.message, hint=hint) from error
 
 
 def _stdlib_parts(own: Path) -> dict[str, list[Path]]:

@@ -222,7 +222,9 @@ def test_stop_names_the_other_policy(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_bytes(BAD_LINES)
     with pytest.raises(DataError, match=r"x\.jsonl:2: not JSON") as caught:
         _texts([tmp_path / "x.jsonl"])
-    assert "--on-error skip" in str(caught.value.hint)
+    assert caught.value.hint == (
+        'Each line must be an object such as {"text": "..."}; to leave out what is damaged: --on-error skip'
+    )
 
 
 def _refusal(path: Path) -> DataError | None:

@@ -335,6 +335,21 @@ def test_prepare_enwik8(tmp_path: Path, capsys: pytest.CaptureFixture[str], monk
     ]
 
 
+def test_prepare_from_a_damaged_download(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way out is an option of this command, not one of `tokenize`; nothing looks finished."""
+    monkeypatch.chdir(tmp_path)
+    Path("data/enwik8").mkdir(parents=True)
+    Path("data/enwik8/enwik8.zip").write_bytes(b"<html>Not found</html>")
+    assert main(["data", "prepare", "enwik8", "-t", "CharLevelTokenizer"]) == 2
+    told = capsys.readouterr().err
+    assert "data/enwik8/enwik8.zip: the archive cannot be read" in told
+    assert "Fetch it again, with -f" in told
+    assert "--on-error" not in told
+    assert [path.name for path in Path("data/enwik8").iterdir()] == ["enwik8.zip"]
+
+
 def test_prepare_stdlib(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """stdlib needs no network: two datasets of the Python files of this machine, here of a small one."""
     library = tmp_path / "lib"
