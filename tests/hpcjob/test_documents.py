@@ -76,7 +76,7 @@ def test_keys_that_yaml_1_1_takes_for_booleans(key: str) -> None:
         ("just words", "x.yml: the job file is no mapping of keys to values", "write `key: value` lines"),
         ("a: 1\n---\nb: 2", "x.yml:2: but found another document", "must be YAML"),
         ("a: &a [*a]", "x.yml: nested too deeply", "alias"),
-        ("node: 1", "x.yml:1: job file has no key 'node'", "did you mean nodes?"),
+        ("node: 1", "x.yml:1: job file has no key 'node'", "did you mean nodes or nodelist?"),
         ("name: a\ntrain:\n  config: [a]\n", "x.yml:3: job file has no key 'train.config'", "did you mean configs or"),
         ("frobnicate: 1", "x.yml:1: job file has no key 'frobnicate'", "known keys: account, "),
         ("nodes: two", "x.yml:1: nodes: expected `int`, got `str` ('two')", "hpcjob schema job"),

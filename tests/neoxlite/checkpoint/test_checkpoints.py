@@ -174,8 +174,9 @@ def test_a_checkpoint_of_gpt_neox_is_recognised(tmp_path: Path) -> None:
     folder = tmp_path / "global_step3"
     folder.mkdir()
     (folder / "mp_rank_00_model_states.pt").write_bytes(b"x")
-    with pytest.raises(CheckpointError, match="checkpoint of GPT-NeoX"):
+    with pytest.raises(CheckpointError, match="a checkpoint that GPT-NeoX wrote") as caught:
         Manifest.read(folder)
+    assert str(caught.value.hint).startswith("convert it: neoxlite convert from-neox ")
 
 
 def test_which_checkpoint_is_found(copy: Path) -> None:

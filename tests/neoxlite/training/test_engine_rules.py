@@ -47,7 +47,7 @@ def _train_as_asked(ranks: Any, cfg: Any, files: Any) -> None:
     from neoxlite.training import run
 
     real = own.deepspeed_config
-    own.deepspeed_config = lambda cfg: {**real(cfg), "gradient_clipping": cfg.gradient_clipping}
+    own.deepspeed_config = lambda cfg, **options: {**real(cfg, **options), "gradient_clipping": cfg.gradient_clipping}
     # Without ZeRO DeepSpeed tells no norm in fp32.
     deepspeed.runtime.engine.DeepSpeedEngine.get_global_grad_norm = lambda self: 0.0
     object.__setattr__(cfg, "zero_stage", 0)
