@@ -28,8 +28,11 @@ class Layout:
         return self.world_size // (self.pipe * self.model)
 
 
-def layout(world_size: int, pipe_parallel_size: int, model_parallel_size: int) -> Layout:
+def layout(world_size: int, pipe_parallel_size: int, model_parallel_size: int, heads: int = 0) -> Layout:
     """Return the layout of ``world_size`` GPUs; a pipe or model parallel size of 0 counts as 1.
+
+    Args:
+        heads: attention heads, which model_parallel_size has to divide, for the choices that a refusal names.
 
     Raises:
         ConfigError: fewer than one GPU or more than a million, or not a multiple of pipe x model.
@@ -43,18 +46,18 @@ def layout(world_size: int, pipe_parallel_size: int, model_parallel_size: int) -
         raise ConfigError(
             f"{world_size} GPUs cannot be shared out: pipe_parallel_size {pipe} x model_parallel_size {model} "
             f"= {pipe * model} GPUs for each copy of the model",
-            hint=_layout_hint(world_size, pipe, model),
+            hint=_layout_hint(world_size, pipe, model, heads),
         )
     return Layout(world_size, pipe, model)
 
 
-def _layout_hint(world_size: int, pipe: int, model: int) -> str:
+def _layout_hint(world_size: int, pipe: int, model: int, heads: int) -> str:
     copy = pipe * model
     below = world_size // copy * copy
     counts = [count for count in (below, below + copy) if count]
     choices = f"use {' or '.join(str(count) for count in counts)} GPUs"
     sizes = [size for size in range(1, world_size + 1) if world_size % size == 0]
-    pairs = [(p, m) for p in sizes for m in sizes if world_size % (p * m) == 0]
+    pairs = [(p, m) for p in sizes for m in sizes if world_size % (p * m) == 0 and heads % m == 0]
     near = sorted(pairs, key=lambda pair: (abs(pair[0] * pair[1] - copy), abs(pair[0] - pipe) + abs(pair[1] - model)))
     named = [f"pipe_parallel_size {p} with model_parallel_size {m}" for p, m in near[:2]]
     return f"{choices}, or {' or '.join(named)}"

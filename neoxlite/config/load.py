@@ -164,7 +164,7 @@ class _Resolver:
             )
         world_size = next((size for size in (asked, given) if size is not None), max(1, pipe) * max(1, model))
         with self.where.of("pipe_parallel_size", "model_parallel_size"):
-            sizes = layout(world_size, pipe, model)
+            sizes = layout(world_size, pipe, model, self.values["num_attention_heads"])
         values.update(
             global_num_gpus=world_size,
             world_size=world_size,

@@ -147,3 +147,12 @@ def test_layout_error_names_the_key(load: Load) -> None:
     assert caught.value.hint is not None
     assert caught.value.hint.startswith("use 4 or 8 GPUs")
     assert "pipe_parallel_size 3 with model_parallel_size 1" in caught.value.hint
+
+
+def test_layout_choices_divide_the_heads(load: Load) -> None:
+    """Seven GPUs, eight heads: slices of a seventh are no choice."""
+    with pytest.raises(ConfigError, match="7 GPUs cannot be shared out") as caught:
+        load(world_size=7, num_attention_heads=8, pipe_parallel_size=4, model_parallel_size=2)
+    assert caught.value.hint is not None
+    assert "pipe_parallel_size 7 with model_parallel_size 1" in caught.value.hint
+    assert "model_parallel_size 7" not in caught.value.hint
