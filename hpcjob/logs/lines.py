@@ -146,7 +146,7 @@ _PREFIX = re.compile(
     |\[(?P<role>[A-Za-z_][A-Za-z_-]{0,63})(?P<role_rank>\d{1,7})\]:[ ]?
     |[ ]{0,6}(?P<srun_rank>\d{1,7}):[ ]
     |[ ]?\[?(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[ ]?[+-]\d\d:?\d\d)?)\]?:?[ ]
-    |[A-Z][a-z]{2}[ ][ \d]\d[ ]\d\d:\d\d:\d\d[ ](?P<syslog_host>[A-Za-z0-9][\w.-]{0,252})[ ](?=kernel:)
+    |(?:[A-Z][a-z]{2}|\d{1,2}月)[ ][ \d]\d[ ]\d\d:\d\d:\d\d[ ](?P<syslog_host>[A-Za-z0-9][\w.-]{0,252})[ ](?=kernel:)
     |(?P<syslog>kernel:[ ](?:\[[ ]{0,8}\d{1,10}\.\d{6}\][ ])?|\[[ ]{0,8}\d{1,10}\.\d{6}\][ ])
     |(?P<journal_host>[A-Za-z0-9][\w.-]{0,252})[ ](?=kernel:)
     |(?P<nccl_host>[A-Za-z0-9][\w.-]{0,252}):(?P<pid>\d{1,10}):\d{1,10}[ ](?:\[\d+\][ ])?(?=[^ ]*[ ]?NCCL[ ])

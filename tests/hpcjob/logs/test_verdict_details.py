@@ -115,3 +115,10 @@ def test_ranks_that_began_nccl_and_did_not_finish() -> None:
             begun + "".join(text.format(rank, "Init COMPLETE") for rank in range(8) if rank not in stuck)
         )
         assert (found.code, found.cause[: len(words)]) == (70, words)
+
+
+def test_a_kernel_log_of_a_japanese_locale() -> None:
+    """The journal writes months in the language of who asked it; the host stands behind as always."""
+    text = "11月 29 10:00:01 g0099 kernel: NVRM: Xid (PCI:0000:18:00): 95, pid=1234, Uncontained ECC error\n"
+    found = verdict_of(text)
+    assert (found.code, found.host, found.exclude) == (64, "g0099", ["g0099"])
