@@ -16,8 +16,8 @@ _ADAMW_PARAMS = ("lr", "betas", "eps")
 def uses_direct_zero(cfg: Any, device: torch.device) -> tuple[bool, str | None]:
     """Return whether `neoxlite.optim.direct_zero` takes the steps, and a line that says why not where one expects it.
 
-    ``zero_optimization.implementation`` chooses: ``direct``, ``deepspeed``, or ``auto``: direct on one GPU, where it was
-    measured.
+    ``zero_optimization.implementation`` chooses: ``direct``, ``deepspeed``, or ``auto``: direct on one GPU, where it
+    was measured.
 
     Raises:
         ConfigError: direct is asked for and cannot be.
