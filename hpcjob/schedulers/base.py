@@ -128,10 +128,14 @@ class Scheduler(abc.ABC):
     Attributes:
         type: its name in profiles.
         poll_s: shortest and longest pause between two queries.
+        restartable: raw directive of a job that may be started anew under its id; None: none is needed, or it cannot.
+        restart_code: exit code with which a script asks for that, if there is one.
     """
 
     type: str
     poll_s: tuple[float, float] = (2.0, 30.0)
+    restartable: str | None = None
+    restart_code: int | None = None
 
     def own_id(self, job: JobRef) -> str:
         """Return how the scheduler itself calls a job, an array, or an array's element."""
@@ -194,6 +198,14 @@ class Scheduler(abc.ABC):
     def release(self, jobs: Sequence[JobRef]) -> None:
         """Let held jobs start again. Raises SchedulerError, as `hold` does."""
         raise SchedulerError(f"{self.type} cannot hold a job", hint="there is nothing to release")
+
+    def restart(self, job: JobRef) -> bool:
+        """Have a running job started anew under its id; return whether the scheduler lets its owner ask for that.
+
+        Raises:
+            SchedulerError: it refused or did not answer.
+        """
+        return False
 
     def server(self) -> str:
         """Return which server the jobs of here belong to; empty: the default one."""

@@ -49,6 +49,7 @@ class GridEngineScheduler(CommandScheduler):
     type = "gridengine"
     unclear = _UNCLEAR
     hints = _HINTS
+    restart_code = 99  # submit(1), EXIT STATUS of a job
 
     def command_line(self, submission: Submission) -> tuple[str, ...]:
         """``qsub -terse``, before it ``-g GROUP`` where sites take the group on the command line only; never ``-V``."""

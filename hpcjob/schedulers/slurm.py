@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from hpcjob.errors import SchedulerError
+from hpcjob.schedulers import commands
 from hpcjob.schedulers.base import Answer, JobRef, Report, Submission, Submitted
 from hpcjob.schedulers.command_scheduler import CommandScheduler, livelier
 from hpcjob.states import State
@@ -84,6 +85,7 @@ class SlurmScheduler(CommandScheduler):
     unclear = _UNCLEAR
     hints = _HINTS
     hands_down_environment = True  # --export=ALL is sbatch's default
+    restartable = "--requeue"
 
     def command_line(self, submission: Submission) -> tuple[str, ...]:
         """``sbatch`` with a comment by which the job is found again; a comment of the user's own stays."""
@@ -151,6 +153,15 @@ class SlurmScheduler(CommandScheduler):
     def cancel_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
         """See `CommandScheduler.cancel_command`."""
         return ["scancel", *_at(cluster), *ids]
+
+    def restart(self, job: JobRef) -> bool:
+        """``scontrol requeue``: the job waits again; Slurm ends its processes."""
+        finished = commands.run(["scontrol", "requeue", self.own_id(job)], timeout_s=self.query_timeout_s)
+        if finished.code != 0:
+            raise SchedulerError(
+                f"scontrol: {finished.said}", hint="the cluster may forbid it: JobRequeue of slurm.conf"
+            )
+        return True
 
     def hold_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
         """See `CommandScheduler.hold_command`."""

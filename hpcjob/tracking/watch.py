@@ -160,7 +160,7 @@ def _groups(records: Iterable[Record]) -> list[list[Record]]:
 def _noted(record: Record, status: Status, index: Index) -> Status:
     """Return the status to show, and note it in the index if it is news."""
     seen = index.last_change(record)
-    status = _or_cancelled(record, status, index)
+    status = or_cancelled(record, status, index)
     if status.state is State.UNKNOWN:
         if seen is not None and seen.state.ended:
             return Status(seen.state, seen.exit_code, seen.reason, "index")
@@ -174,7 +174,7 @@ def _noted(record: Record, status: Status, index: Index) -> Status:
     return status
 
 
-def _or_cancelled(record: Record, status: Status, index: Index) -> Status:
+def or_cancelled(record: Record, status: Status, index: Index) -> Status:
     """Return the status, as CANCELLED if the job's end was asked for and it has failed, or is gone.
 
     Grid Engine tells a deleted job from a killed one by nothing, and nothing at all of one deleted while it waited.
