@@ -151,6 +151,7 @@ def run(machine: Machine, number: str) -> None:
 
 def _wait_to_start(machine: Machine, number: str) -> Job | None:
     """Return the job when it may start; None if it was deleted first, or what it waits for did not come true."""
+    began = time.monotonic()
     while True:
         with machine.jobs() as jobs:
             job = jobs[number]
@@ -163,7 +164,12 @@ def _wait_to_start(machine: Machine, number: str) -> Job | None:
             if job["state"] == "queued" and not machine.switch("full") and all(verdicts) and _has_room(jobs, job):
                 job["state"] = "starting"
                 return job
-        time.sleep(_POLL_S)
+        time.sleep(_pause_s(began))
+
+
+def _pause_s(began: float) -> float:
+    """Return how long to sleep: many jobs wait for long at once, and looking often would cost whole cores."""
+    return min(max(_POLL_S, (time.monotonic() - began) / 20), 1.0)
 
 
 def verdict(jobs: dict[str, Job], condition: str, number: str) -> bool | None:
