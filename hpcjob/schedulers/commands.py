@@ -14,7 +14,9 @@ from pathlib import Path
 
 from hpcjob.errors import SchedulerError
 
-_INHERITED = re.compile(r"(?:SBATCH|SQUEUE|SACCT|SCANCEL|SINFO|SALLOC|SRUN|SLURM|PBS|SGE|PJM|HPCJOB_ARRAY)_")
+_INHERITED = re.compile(
+    r"(?:SBATCH|SQUEUE|SACCT|SCANCEL|SINFO|SALLOC|SRUN|SLURM|PBS|SGE|PJM|HPCJOB_ARRAY)_|HPCJOB_PROCESS$"
+)
 # Which cluster to talk to, and how to prove who asks; a site may set them for every login.
 _KEPT = {
     *("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_SACK_KEY", "SLURM_SACK_SOCKET"),
@@ -59,7 +61,7 @@ class Finished:
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return ``environment`` without what schedulers set inside a job or read as options; which cluster to ask stays.
 
-    A job that submits another must not hand down its own layout, and ``SQUEUE_FORMAT`` must not change what is parsed.
+    A job that submits another must not hand down its own layout, nor the mark by which it ends its processes, and ``SQUEUE_FORMAT`` must not change what is parsed.
     """
     return {key: value for key, value in environment.items() if key in _KEPT or not _INHERITED.match(key)}
 
