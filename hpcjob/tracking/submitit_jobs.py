@@ -10,21 +10,35 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-# Its import would configure logging to print on stdout, between the lines of a JSON document.
-os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
-
-from submitit.core import core, utils
-
+from hpcjob.errors import SchedulerError
 from hpcjob.schedulers.base import JobRef, Scheduler
 from hpcjob.schedulers.local import LocalScheduler
 from hpcjob.schedulers.slurm import SlurmScheduler
 from hpcjob.states import State
 from hpcjob.tracking.exit_record import read_exit_record
 from hpcjob.tracking.status import Status, ask
+
+
+@contextlib.contextmanager
+def _without_log() -> Iterator[None]:
+    """Keep submitit's import from having its log printed on stdout, between the lines of a JSON document.
+
+    The variable goes again: jobs that submitit itself starts from this process inherit it, and would log nothing.
+    """
+    name = "SUBMITIT_LOG_LEVEL"
+    given = os.environ.get(name)
+    os.environ.setdefault(name, "NOCONFIG")
+    yield
+    if given is None:
+        del os.environ[name]
+
+
+with _without_log():
+    from submitit.core import core, utils
 
 
 class Watcher(core.InfoWatcher):
@@ -41,6 +55,7 @@ class Watcher(core.InfoWatcher):
         self.history = history
         self._refs: dict[str, JobRef] = {}
         self._statuses: dict[str, Status] = {}
+        self._looked_at = float("-inf")
 
     def register(self, ref: JobRef) -> None:
         """Watch a job; the next question asks for it too."""
@@ -57,11 +72,12 @@ class Watcher(core.InfoWatcher):
         now = time.time()
         delay_s = 0.0 if mode == "force" else min(longest_s, max(shortest_s, (now - self._start_time) / 2))
         waited_s = now - self._last_status_check
-        if waited_s >= delay_s or (waited_s >= shortest_s and self._has_news()):
+        if waited_s >= delay_s or (min(waited_s, now - self._looked_at) >= shortest_s and self._has_news()):
             self.update()
 
     def _has_news(self) -> bool:
-        """Whether a job that is not known to have ended has left its exit record."""
+        """Whether a job that is not known to have ended has left its exit record; looks at every job's folder."""
+        self._looked_at = time.time()
         live = (ref for job_id, ref in self._refs.items() if job_id not in self._finished)
         return any(read_exit_record(ref.jobdir, ref.id) is not None for ref in live)
 
@@ -106,7 +122,54 @@ class _Paths(utils.JobPaths):
         return path.with_name(super()._format_id(path.name).name)
 
 
-class TrackedJob(core.Job[int]):
+class WatchedJob(core.Job[core.R]):
+    """A job behind a `Watcher`; what its result is, is said by the classes below.
+
+    Attributes:
+        watcher: who asks about it. ref: the job as its scheduler is asked about it.
+    """
+
+    watcher: Watcher
+    ref: JobRef
+
+    def _register_in_watcher(self) -> None:
+        self.watcher.register(self.ref)
+
+    def status(self, mode: str = "standard") -> Status:
+        """Return state, exit code and reason; ``mode`` as in submitit: standard, force or cache."""
+        return self.watcher.status(self.ref.id, mode)
+
+    @property
+    def state(self) -> str:
+        """The state in hpcjob's words."""
+        return self.status().state.value
+
+    def done(self, force_check: bool = False) -> bool:
+        """Return whether the job has ended. An exit record alone is no end: the job may have been requeued."""
+        return self.status("force" if force_check else "standard").state.ended
+
+    def cancel(self, check: bool = True) -> None:
+        """End the job; of a local one all processes are gone on return.
+
+        Raises:
+            SchedulerError: it could not be done, unless ``check`` is false.
+        """
+        with contextlib.nullcontext() if check else contextlib.suppress(SchedulerError):
+            self.watcher.scheduler.cancel([self.ref])
+
+    def _get_logs_string(self, name: str) -> str | None:
+        """Return the log of the rank, else (``stdout``) the script's own; None while there is none."""
+        paths = {"stdout": [self.paths.stdout, self._script_log()], "stderr": [self.paths.stderr]}
+        for path in paths[name]:
+            with contextlib.suppress(FileNotFoundError):
+                return path.read_text(encoding="utf-8", errors="replace")
+        return None
+
+    def _script_log(self) -> Path:
+        return self.ref.jobdir / f"{self.ref.id}_job.out"
+
+
+class TrackedJob(WatchedJob[int]):
     """A submitted job, known by its job directory and id; one task per rank whose log is wanted.
 
     Args:
@@ -120,8 +183,6 @@ class TrackedJob(core.Job[int]):
     Attributes:
         ref: the job as its scheduler is asked about it.
     """
-
-    watcher: Watcher
 
     def __init__(
         self,
@@ -146,28 +207,6 @@ class TrackedJob(core.Job[int]):
         """Return the job, the array or the element that ``ref`` means, asked about by ``watcher``."""
         return cls(ref.jobdir, ref.id, watcher=watcher, cluster=ref.cluster, ref=ref)
 
-    def _register_in_watcher(self) -> None:
-        self.watcher.register(self.ref)
-
-    def status(self, mode: str = "standard") -> Status:
-        """Return state, exit code and reason; ``mode`` as in submitit: standard, force or cache."""
-        return self.watcher.status(self.job_id, mode)
-
-    def done(self, force_check: bool = False) -> bool:
-        """Return whether the job has ended. An exit record alone is no end: the job may have been requeued."""
-        return self.watcher.is_done(self.job_id, mode="force" if force_check else "standard")
-
-    def cancel(self, check: bool = True) -> None:
-        """End the job; of a local one all processes are gone on return.
-
-        Raises:
-            SchedulerError: it could not be done, unless ``check`` is false.
-        """
-        from hpcjob.errors import SchedulerError
-
-        with contextlib.nullcontext() if check else contextlib.suppress(SchedulerError):
-            self.watcher.scheduler.cancel([self.ref])
-
     def _get_outcome_and_result(self) -> tuple[str, Any]:
         """Return ("success", exit code): a code is a result, also one that says failure; see `exception`.
 
@@ -191,17 +230,6 @@ class TrackedJob(core.Job[int]):
         if code == 0:
             return None
         return utils.FailedJobError(f"job {self.job_id} ended with exit code {code}; see {self.paths.stdout}")
-
-    def _get_logs_string(self, name: str) -> str | None:
-        """Return the log of the rank, else (``stdout``) the script's own; None while there is none."""
-        paths = {"stdout": [self.paths.stdout, self._script_log()], "stderr": [self.paths.stderr]}
-        for path in paths[name]:
-            with contextlib.suppress(FileNotFoundError):
-                return path.read_text(encoding="utf-8", errors="replace")
-        return None
-
-    def _script_log(self) -> Path:
-        return self.paths.folder / f"{self.job_id}_job.out"
 
 
 class SlurmJob(TrackedJob):

@@ -1,0 +1,132 @@
+"""What an executor can be asked for: submitit's shared parameters, and keys of a job file behind a prefix."""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from hpcjob.documents import Document, convert
+from hpcjob.errors import InputError
+from hpcjob.job import JobFile
+from hpcjob.profile import SchedulerName
+from hpcjob.schedulers.directives import require
+
+# submitit's shared names -> keys of a job file.
+_SHARED = {
+    "name": "name",
+    "timeout_min": "walltime",
+    "mem_gb": "memory",
+    "nodes": "nodes",
+    "tasks_per_node": "procs_per_node",
+    "gpus_per_node": "gpus_per_node",
+    "cpus_per_task": "cpus_per_gpu",
+}
+# Keys of a job file under their own names.
+_KEYS = (
+    *("queue", "account", "walltime", "qos", "reservation", "constraint", "exclude", "nodelist", "exclusive", "extra"),
+    *("python", "modules", "module_use", "source", "env", "launcher", "limits", "bind"),
+    *("mail", "mail_to", "array_limit", "after", "stop_before_s"),
+)
+OWN = ("profile", *_KEYS)
+STDERR = "stderr_to_stdout"
+DEFAULTS: Mapping[str, Any] = {"name": "submitit", "nodes": 1, "tasks_per_node": 1, "gpus_per_node": 0}
+
+
+class UnknownParameterError(InputError, NameError):
+    """No parameter of that name; a NameError, as submitit's own."""
+
+
+class PrefixedNames(frozenset[str]):
+    """Names of parameters that are taken behind the executor's prefix only.
+
+    submitit iterates over the names of every plugin to make unprefixed aliases of them, the last plugin's winning: with
+    plain names ``queue`` or ``account`` meant for one executor would become another's, and vanish. So these are not to
+    be iterated over. An unknown name ends here, for submitit would list none of the known ones.
+    """
+
+    prefix: str
+
+    @classmethod
+    def of(cls, prefix: str) -> PrefixedNames:
+        """Return the names for the executor called ``prefix``."""
+        names = cls(OWN)
+        names.prefix = prefix
+        return names
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield nothing."""
+        return iter(())
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether it is a name of these. Raises UnknownParameterError if it is not, nor a shared one."""
+        if name in _SHARED or name == STDERR:
+            return False
+        check_name(self.prefix, str(name))
+        return True
+
+
+def check_name(prefix: str, name: str) -> None:
+    """Raise UnknownParameterError if there is no parameter of that name; near names are offered."""
+    if name in OWN or name in _SHARED or name == STDERR:
+        return
+    near = difflib.get_close_matches(name, OWN, n=3, cutoff=0.6)
+    offered = " or ".join(f"{prefix}_{one}" for one in near) if near else ", ".join(f"{prefix}_{one}" for one in OWN)
+    raise UnknownParameterError(
+        f"{prefix}_{name}: no such parameter", hint=f"did you mean {offered}?" if near else f"there are {offered}"
+    )
+
+
+def to_job(prefix: str, parameters: Mapping[str, Any], **keys: Any) -> JobFile:
+    """Return the job that ``parameters`` describe; those that are None are as if not given.
+
+    Args:
+        prefix: name of the executor, for errors.
+        parameters: under submitit's shared names and those of `OWN`.
+        keys: more keys of the job file.
+
+    Raises:
+        InputError: a value is of the wrong kind; the message names the parameter.
+    """
+    document = Document({}, origin="parameters")
+    for name, value in {**DEFAULTS, **parameters}.items():
+        check_name(prefix, name)
+        key = _SHARED.get(name, name)
+        if value is None or name in ("profile", STDERR) or (name == "timeout_min" and parameters.get("walltime")):
+            continue
+        place = name if name in _SHARED else f"{prefix}_{name}"
+        document.set((key,), _in_job_file(name, value, place), place)
+    if document.data.get("env"):
+        document.keep_text(("env",))
+    for key, value in keys.items():
+        document.set((key,), value, "parameters")
+    return convert(document, JobFile, "job")
+
+
+def _in_job_file(name: str, value: Any, place: str) -> Any:
+    """Return a value as a job file has it, and not the caller's own: minutes become seconds, tuples lists."""
+    if name == "timeout_min":
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+            raise InputError(f"{place}: {value!r} is no number of minutes", hint="give one above 0")
+        return max(1, round(value * 60))
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def without_memory(job: JobFile, scheduler: SchedulerName) -> JobFile:
+    """Return ``job``; where its scheduler cannot be asked for memory without that, with a warning.
+
+    ``mem_gb`` is one of submitit's shared parameters: a script that gives it is to run on every cluster.
+    """
+    if job.memory is None:
+        return job
+    try:
+        require(scheduler, "memory")
+    except InputError:
+        warnings.warn(f"mem_gb: {scheduler} cannot be asked for memory; a job gets what its nodes or its queue give")
+        return msgspec.structs.replace(job, memory=None)
+    return job
