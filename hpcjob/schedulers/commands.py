@@ -61,7 +61,8 @@ class Finished:
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return ``environment`` without what schedulers set inside a job or read as options; which cluster to ask stays.
 
-    A job that submits another must not hand down its own layout, nor the mark by which it ends its processes, and ``SQUEUE_FORMAT`` must not change what is parsed.
+    A job that submits another must not hand down its own layout, nor the mark by which it ends its processes; and
+    ``SQUEUE_FORMAT`` must not change what is parsed.
     """
     return {key: value for key, value in environment.items() if key in _KEPT or not _INHERITED.match(key)}
 
