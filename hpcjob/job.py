@@ -152,7 +152,7 @@ class JobFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
         cpus_per_gpu: CPU cores of each rank.
         memory: memory of each node ("480G").
         walltime: limit ("12:00:00"); default: the profile's.
-        queue: queue, partition, resource type or resource group.
+        queue: queue, partition, resource type or resource group; ``auto``: the smallest of the profile's that takes it.
         account: group account that pays.
         launcher: how the ranks are started; default: the profile's.
         kind: ``train`` uses the profile's GPU nodes; ``cpu``, ``transfer`` and ``setup`` start one process.

@@ -17,6 +17,7 @@ from hpcjob.elements import in_yaml
 from hpcjob.errors import InputError
 from hpcjob.job import JobFile, LauncherName, Python, Step, Train
 from hpcjob.profile import ClusterProfile
+from hpcjob.queues import AUTO, choose
 from hpcjob.units import format_clock, parse_memory_gib, parse_walltime_s
 
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -140,9 +141,9 @@ def make_plan(
         InputError: the job does not fit the cluster; the message names the key and the alternatives.
     """
     array = array_of(job)
-    of_kind = profile.scheduler.cpu_resource if job.kind != "train" else None
-    queue = job.queue or of_kind or profile.scheduler.resource
+    queue, chosen = _queue(job, profile)
     profile, told = _at_queue(profile, queue, job.nodes)
+    told = [*chosen, *told]
     trains = job.kind == "train"
     gpus = (profile.node.gpus if job.gpus_per_node is None else job.gpus_per_node) if trains else 0
     if gpus > profile.node.gpus:
@@ -181,6 +182,14 @@ def make_plan(
     )
 
 
+def _queue(job: JobFile, profile: ClusterProfile) -> tuple[str | None, list[str]]:
+    """Return the queue of ``job``, and how it was chosen if it was."""
+    if job.queue == AUTO:
+        return choose(job, profile)
+    of_kind = profile.scheduler.cpu_resource if job.kind != "train" else None
+    return job.queue or of_kind or profile.scheduler.resource, []
+
+
 def _at_queue(profile: ClusterProfile, queue: str | None, nodes: int) -> tuple[ClusterProfile, list[str]]:
     """Return ``profile`` with the node and the limits of ``queue``, and notes.
 
@@ -192,12 +201,14 @@ def _at_queue(profile: ClusterProfile, queue: str | None, nodes: int) -> tuple[C
         near = difflib.get_close_matches(queue, profile.queues, n=3, cutoff=0.5)
         told = f"queue {queue} is not among those known of {profile.name}, its limits are not checked"
         told += f" (near: {', '.join(near)})" if near else ""
-        free = msgspec.structs.replace(limits, nodes=None, walltime=None)
+        free = msgspec.structs.replace(limits, nodes=None, walltime=None, node_hours=None)
         return msgspec.structs.replace(profile, limits=free), [told]
     if known and known.sizes:
         most = known.sizes[-1].nodes
         walltime = next((size.walltime for size in known.sizes if nodes <= size.nodes), known.sizes[-1].walltime)
         limits = msgspec.structs.replace(limits, nodes=most, walltime=walltime)
+    if known and known.node_hours:
+        limits = msgspec.structs.replace(limits, node_hours=known.node_hours)
     _check_nodes(nodes, limits.nodes, _where(profile, queue))
     node = known.node if known and known.node else profile.node
     return msgspec.structs.replace(profile, limits=limits, node=node), []
@@ -217,8 +228,11 @@ def _no_account(profile: ClusterProfile) -> str:
 
 
 def _walltime_s(job: JobFile, profile: ClusterProfile, queue: str | None) -> int:
-    longest = profile.limits.walltime
+    longest, node_hours = profile.limits.walltime, profile.limits.node_hours
     longest_s = parse_walltime_s(longest, "limits.walltime") if longest else None
+    if node_hours and (not longest_s or node_hours * 3600 < longest_s * job.nodes):
+        longest_s = int(node_hours * 3600 // job.nodes)
+        longest = f"{format_clock(longest_s)}, of {node_hours:g} node-hours"
     if job.walltime is None:
         default_s = parse_walltime_s(profile.limits.default_walltime, "limits.default_walltime")
         return min(default_s, longest_s or default_s)

@@ -30,6 +30,7 @@ class Scheduler(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only
         rerunnable: PBS: whether the scheduler may start the job again by itself.
         extra: raw directives of every job, without the prefix.
         history: whether finished jobs can be queried (sacct, ``qstat -x``, qacct, ``pjstat -H``).
+        pyxis: Slurm: whether its srun takes ``--container-image`` (NVIDIA's plug-in pyxis).
     """
 
     type: SchedulerName
@@ -43,6 +44,7 @@ class Scheduler(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only
     rerunnable: bool = False
     extra: list[Text] = []
     history: bool = True
+    pyxis: bool = False
 
 
 class Node(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -145,8 +147,10 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
         walltime: longest walltime.
         default_walltime: walltime of a job that names none.
         array: elements of one array; 0: the site runs none. Slurm: its MaxArraySize, which the largest index is below.
+        node_hours: most that nodes times hours of one job may be.
     """
 
+    node_hours: Annotated[float, Meta(gt=0)] | None = None
     array: Annotated[int, Meta(ge=0)] | None = None
     nodes: Count | None = None
     walltime: Text | None = None
@@ -170,11 +174,36 @@ class Queue(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tru
 
     Attributes:
         sizes: its limits, from few nodes to many; empty: those of the profile.
+        node_hours: most that nodes times hours of one job may be.
         node: its nodes, where they are not those of the profile.
+        auto: whether ``queue: auto`` may choose it.
+        source: where the limits are written, and when that was read.
     """
 
     sizes: list[Size] = []
+    node_hours: Annotated[float, Meta(gt=0)] | None = None
     node: Node | None = None
+    auto: bool = True
+    source: Text | None = None
+
+
+class Interactive(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Shells on compute nodes (``hpcjob interactive``).
+
+    Attributes:
+        queue: where they run; None: the queue that a job would have.
+        sizes: limits, on top of those of the queue.
+        node_hours: most that nodes times hours may be.
+        command: the command that asks for a shell, where it is not the scheduler's usual one (``salloc``, ``qsub -I``,
+            ``qrsh``, ``pjsub --interact``).
+        refused: why the site gives none.
+    """
+
+    queue: Text | None = None
+    sizes: list[Size] = []
+    node_hours: Annotated[float, Meta(gt=0)] | None = None
+    command: list[Text] = []
+    refused: Text | None = None
 
 
 class Paths(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -209,7 +238,8 @@ class ClusterProfile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
         internet: whether compute nodes reach the internet.
         network_interface: interface of the control network (MASTER_ADDR, gloo, NCCL bootstrap); None: by host name.
         env: variables of every job, such as NCCL_* and UCX_*.
-        queues: what is known of each queue, by name.
+        queues: what is known of each queue, by name; ``queue: auto`` chooses among them.
+        interactive: shells on compute nodes.
         master_port_base: first of the 20,000 ports from which a job's MASTER_PORT is derived.
     """
 
@@ -231,4 +261,5 @@ class ClusterProfile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
     paths: Paths = Paths()
     limits: Limits = Limits()
     queues: dict[Text, Queue] = {}
+    interactive: Interactive = Interactive()
     master_port_base: Annotated[int, Meta(ge=1024, le=45_000)] = 20_000
