@@ -27,6 +27,7 @@ def architecture_of(spec: ModelSpec) -> dict[str, Any]:
         "norm": spec.norm,
         epsilon: spec.norm_epsilon,
         "pos_emb": spec.pos_emb,
+        "sliding_window_width": spec.window,
         "activation": spec.activation,
         "no_weight_tying": not spec.tied_head,
         "gpt_j_residual": spec.parallel_residual,

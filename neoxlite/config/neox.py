@@ -55,6 +55,7 @@ class NeoxConfig:
     rotary_pct: float
     rotary_emb_base: int
     activation: str
+    sliding_window_width: int | None
     bias_gelu_fusion: bool
     use_bias_in_norms: bool
     use_bias_in_attn_linear: bool

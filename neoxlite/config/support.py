@@ -101,8 +101,6 @@ def _is_unknown_parameter(dotted: str) -> bool:
 
 def _is_harmless(name: str, values: Mapping[str, Any]) -> bool:
     """Tell whether a refused key has a value that means what neoxlite does anyway."""
-    if name == "sliding_window_width":  # a query sees itself and so many before it (megatron/utils.py)
-        return bool(values[name] >= values["seq_length"] - 1)
     return name == _EXTRA_ARGS and all(_extra_is_ignored(key) for key in values[_EXTRA_ARGS] or {})
 
 

@@ -34,6 +34,13 @@ def common_obstacles(spec: ModelSpec) -> list[str]:
     return [] if spec.pos_emb == "rotary" else [f"pos_emb: {spec.pos_emb} (it has rotary positions)"]
 
 
+def window_obstacles(spec: ModelSpec) -> list[str]:
+    """Return the window, where it hides something within the model's positions."""
+    if spec.window is None or spec.window >= spec.max_position_embeddings - 1:
+        return []
+    return [f"sliding_window_width: {spec.window} (it sees everything before)"]
+
+
 def common_config(spec: ModelSpec) -> dict[str, Any]:
     return {
         "vocab_size": spec.padded_vocab_size,

@@ -21,6 +21,7 @@ from neoxlite.convert.family import (
     outer_names,
     refused,
     rope_keys,
+    window_obstacles,
 )
 from neoxlite.convert.weight import Weight
 from neoxlite.model.spec import ModelSpec
@@ -31,7 +32,7 @@ TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")
 
 
 def _obstacles(spec: ModelSpec) -> list[str]:
-    found = common_obstacles(spec)
+    found = common_obstacles(spec) + window_obstacles(spec)
     if spec.norm != "layernorm":
         found.append(f"norm: {spec.norm} (it has layernorm)")
     if spec.activation not in _PLAIN:

@@ -1,5 +1,8 @@
 """LlamaForCausalLM, and MistralForCausalLM, which is the same without biases and with a window.
 
+Mistral's sliding_window counts the tokens that are seen, a token itself among them; GPT-NeoX's sliding_window_width
+those before it.
+
 Source: config.json and weights as transformers reads them, and GPT-NeoX's order of rows (`neoxlite.model.attention`,
 `neoxlite.model.mlp`).
 """
@@ -20,6 +23,7 @@ from neoxlite.convert.family import (
     outer_names,
     refused,
     rope_keys,
+    window_obstacles,
 )
 from neoxlite.convert.weight import Weight, part, stacked
 from neoxlite.model.spec import ModelSpec
@@ -27,8 +31,14 @@ from neoxlite.model.spec import ModelSpec
 # GPT-NeoX's gated activations -> transformers' hidden_act.
 _GATED = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu", "glu": "sigmoid", "bilinear": "linear"}
 
+_WINDOW = 4096  # transformers' own, where config.json says nothing
+
 
 def _llama_obstacles(spec: ModelSpec) -> list[str]:
+    return _gated_obstacles(spec) + window_obstacles(spec)
+
+
+def _gated_obstacles(spec: ModelSpec) -> list[str]:
     found = common_obstacles(spec)
     if spec.norm != "rmsnorm":
         found.append(f"norm: {spec.norm} (it has rmsnorm)")
@@ -43,7 +53,7 @@ def _llama_obstacles(spec: ModelSpec) -> list[str]:
 
 def _mistral_obstacles(spec: ModelSpec) -> list[str]:
     biases = {"use_bias_in_attn_linear": spec.bias_in_attention, "use_bias_in_mlp": spec.bias_in_mlp}
-    return _llama_obstacles(spec) + [f"{key}: true (it has no biases)" for key, given in biases.items() if given]
+    return _gated_obstacles(spec) + [f"{key}: true (it has no biases)" for key, given in biases.items() if given]
 
 
 def _mistral_config(spec: ModelSpec) -> dict[str, Any]:
@@ -53,7 +63,7 @@ def _mistral_config(spec: ModelSpec) -> dict[str, Any]:
         "rope_theta": float(spec.rotary_emb_base),
         "num_key_value_heads": spec.num_kv_heads,
         "head_dim": spec.head_size,
-        "sliding_window": None,
+        "sliding_window": None if spec.window is None else spec.window + 1,
     }
 
 
@@ -113,9 +123,8 @@ def _mistral_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     if head not in (None, keys["hidden_size"] // keys["num_attention_heads"]):
         raise refused("head_dim", head, "neoxlite's heads have hidden_size / num_attention_heads features")
     keys |= rope_keys(config, "rope_theta", "partial_rotary_factor", 1.0)
-    window = config.get("sliding_window")
-    if window is not None and window < keys["seq_length"]:
-        keys["seq_length"] = window  # up to here the window hides nothing
+    if config.get("sliding_window", _WINDOW) is not None:
+        keys["sliding_window_width"] = number_of({"sliding_window": _WINDOW, **config}, "sliding_window") - 1
     kv = config.get("num_key_value_heads")
     return keys | {
         "num_kv_heads": keys["num_attention_heads"] if kv is None else number_of(config, "num_key_value_heads"),
@@ -132,7 +141,7 @@ def _mistral_keys(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _llama_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    return _mistral_keys({key: value for key, value in config.items() if key != "sliding_window"}) | {
+    return _mistral_keys({**config, "sliding_window": None}) | {
         "use_bias_in_attn_linear": bool(config.get("attention_bias", False)),
         "use_bias_in_mlp": bool(config.get("mlp_bias", False)),
     }

@@ -115,7 +115,4 @@ def _config(
     }
     if same and config["hidden_act"] == TANH[0] and came_from.get("hidden_act") in TANH:
         config["hidden_act"] = came_from["hidden_act"]  # one function by several names
-    if same and "sliding_window" in config:
-        # Training here never goes beyond it, and positions behind it were trained with it.
-        config["sliding_window"] = came_from.get("sliding_window")
     return config

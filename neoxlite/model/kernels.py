@@ -95,6 +95,5 @@ def compile_blocks(
     """
     for block in model.modules():
         if isinstance(block, Block):
-            if block.attention.rotary is not None:  # made before, or each block would be compiled with and without
-                block.attention.rotary.tables(length, device, dtype)
+            block.attention.prepare(length, device, dtype)  # or each block would be compiled with and without tables
             block.compile(dynamic=False, backend=backend)

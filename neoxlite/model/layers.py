@@ -17,6 +17,7 @@ from neoxlite.model.dropout import dropout
 from neoxlite.model.mlp import MLP
 from neoxlite.model.norms import build_norm
 from neoxlite.model.rotary import Rotary
+from neoxlite.model.sinusoids import Sinusoids
 from neoxlite.model.spec import ModelSpec
 from neoxlite.parallel.collectives import copy_to_tensor_parallel, reduce_from_tensor_parallel
 from neoxlite.parallel.linear import ColumnParallelLinear
@@ -59,7 +60,7 @@ class VocabularyTable(Table):
 
 
 class Embedding(nn.Module):
-    """Token embedding, learned positions if the model has them, dropout."""
+    """Token embedding, learned or sinusoidal positions if the model has them, dropout."""
 
     def __init__(self, spec: ModelSpec, topology: Topology):
         super().__init__()
@@ -67,6 +68,7 @@ class Embedding(nn.Module):
         self.position_embeddings: Table | None = None
         if spec.pos_emb == "learned":
             self.position_embeddings = Table(nn.Parameter(torch.empty(spec.max_position_embeddings, spec.hidden_size)))
+        self.sinusoids = Sinusoids(spec.hidden_size) if spec.pos_emb == "sinusoidal" else None
         self.dropout = spec.hidden_dropout
 
     def forward(self, tokens: Tensor, start: int = 0) -> Tensor:
@@ -74,6 +76,9 @@ class Embedding(nn.Module):
         x = self.word_embeddings(tokens)
         if self.position_embeddings is not None:
             x = x + self.position_embeddings(torch.arange(start, start + tokens.shape[1], device=tokens.device))
+        if self.sinusoids is not None:
+            end = start + tokens.shape[1]
+            x = x + self.sinusoids.table(end, x.device, x.dtype)[start:]
         return dropout(x, self.dropout, "embedding") if self.training else x
 
 

@@ -10,7 +10,7 @@ from neoxlite.errors import ConfigError
 PLAIN_ACTIVATIONS = ("gelu", "relu", "softsign", "swish", "silu", "mish")
 GATED_ACTIVATIONS = ("geglu", "reglu", "bilinear", "swiglu", "glu")
 _NORMS = ("layernorm", "rmsnorm")
-_POSITIONS = ("rotary", "learned", "none")
+_POSITIONS = ("rotary", "learned", "sinusoidal", "alibi", "none")
 _ATTENTION = ("global", "flash")
 
 
@@ -32,6 +32,8 @@ class ModelSpec:
     pos_emb: str = "rotary"
     rotary_pct: float = 1.0
     rotary_emb_base: float = 10000.0
+    window: int | None = None
+    """Tokens before a token that it sees, besides itself; None: all (sliding_window_width)."""
     activation: str = "gelu"
     gelu_tanh: bool = False
     """GELU by its tanh approximation, which is what GPT-NeoX computes with bias_gelu_fusion."""
@@ -92,6 +94,7 @@ class ModelSpec:
             pos_emb=cfg.pos_emb,
             rotary_pct=cfg.rotary_pct,
             rotary_emb_base=cfg.rotary_emb_base,
+            window=cfg.sliding_window_width,
             activation=cfg.activation,
             gelu_tanh=bool(cfg.bias_gelu_fusion),
             tied_head=not cfg.no_weight_tying,

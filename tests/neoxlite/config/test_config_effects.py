@@ -101,6 +101,7 @@ BUILT: dict[str, Pair] = {
     "rms_norm_epsilon": _model(1e-5, 1e-1, norm="rmsnorm"),
     "activation": _model("gelu", "relu"),
     "bias_gelu_fusion": _model(False, True),
+    "sliding_window_width": _model(2, 5),
     "rotary_pct": _model(0.25, 1.0),
     "rotary_emb_base": _model(100, 10000, rotary_pct=1.0),
     "gpt_j_residual": _model(False, True),

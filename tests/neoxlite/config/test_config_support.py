@@ -115,10 +115,9 @@ def test_config_imports_no_torch() -> None:
         ({"moe_num_experts": 8}, "moe_num_experts: 8"),
         ({"train_impl": "dpo"}, "train_impl: 'dpo'"),
         ({"z_loss": 1e-4}, "z_loss: 0.0001"),
-        ({"pos_emb": "alibi"}, "pos_emb: alibi"),
+        ({"pos_emb": "rpe"}, "pos_emb: rpe"),
         ({"norm": "scalenorm"}, "norm: scalenorm"),
         ({"attention_config": [[["global", "local"], "all"]]}, "attention_config: local"),
-        ({"sliding_window_width": 64}, "sliding_window_width: 64"),
         ({"curriculum_learning": {"enabled": True}}, "curriculum_learning: {'enabled': True}"),
         ({"scheduler": {"type": "OneCycle"}}, "scheduler: {'type': 'OneCycle'}"),
         ({"optimizer": {"type": "Lion", "params": {}}}, "optimizer.type: Lion"),
@@ -195,7 +194,6 @@ def test_keys_inside_blocks_are_named(load: Load) -> None:
     ("changes", "hint"),
     [
         ({"z_loss": 1e-4}, "set z_loss: 0"),
-        ({"sliding_window_width": 64}, "remove it, or set seq_length to the window"),
         ({"norm": "scalenorm"}, "use layernorm or rmsnorm"),
         ({"moe_num_experts": 8}, "remove moe_num_experts, or train with a program that has it"),
     ],
@@ -211,12 +209,6 @@ def test_exotic_keys_are_called_so(load: Load) -> None:
     """A user should know that a key is far from what most people train with."""
     with pytest.raises(ConfigError, match=r"moe_num_experts: 8 \(an exotic key\) is not supported by neoxlite"):
         load(moe_num_experts=8)
-
-
-@pytest.mark.parametrize(("window", "supported"), [(126, False), (127, True), (4096, True)])
-def test_window_of_the_whole_sequence(window: int, supported: bool, load: Load) -> None:
-    """A token sees itself and ``window`` tokens before it: 127 of them are all there are in a sequence of 128."""
-    assert (load(sliding_window_width=window, allow_unsupported=True).unsupported == []) == supported
 
 
 def test_text_generation_keys_reach_the_program(load: Load) -> None:
