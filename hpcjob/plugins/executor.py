@@ -42,12 +42,10 @@ class FunctionExecutor(core.Executor):
 
     Attributes:
         scheduler: the only scheduler whose profiles are taken; None: any.
-        bare: keys of a profile for that scheduler where the user has none.
     """
 
     job_class: type[FunctionJob[Any]]
     scheduler: ClassVar[SchedulerName | None] = None
-    bare: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(
         self, folder: Path | str, max_num_timeout: int = 3, max_pickle_size_gb: float = 1.0, **parameters: Any
@@ -73,7 +71,13 @@ class FunctionExecutor(core.Executor):
         """Return the profile to submit by. Raises InputError if there is none, or it is of another scheduler."""
         from hpcjob.plugins.profiles import profile_of
 
-        return profile_of(self.parameters.get("profile"), self.scheduler, self.bare, self.name())
+        bare = self.bare(self.parameters.get("gpus_per_node") or 0)
+        return profile_of(self.parameters.get("profile"), self.scheduler, bare, self.name())
+
+    @classmethod
+    def bare(cls, gpus: int) -> Mapping[str, Any]:
+        """Return the keys of a profile where the user has none, for nodes of so many GPUs; empty: one is needed."""
+        return {}
 
     def plan(self, count: int = 1, pickles: str = "PICKLES") -> Plan:
         """Return what a job of ``count`` functions would be: more than one are an array.
