@@ -7,7 +7,6 @@ better is known of it.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -16,6 +15,7 @@ from hpcjob.logs.events import Event, Iteration, Job, origin
 from hpcjob.logs.failures import FailureReport
 from hpcjob.logs.filters import LineFilter
 from hpcjob.logs.follow import Wanted
+from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
 from hpcjob.logs.nccl import NcclReport
 from hpcjob.logs.nccl_line import fold_nccl
@@ -29,7 +29,7 @@ from hpcjob.logs.views import LossView, show_row
 _ATTENTION = ("cause", "symptom", "warning")
 PLAIN_LINES = 10
 """Of a log without iterations, shown as they are."""
-_STARTED = re.compile(r"hpcjob: \d{4}-\d\d-\d\dT\S+ job (?P<id>\S+) on \S+")
+_STARTED = lazy(r"hpcjob: \d{4}-\d\d-\d\dT\S+ job (?P<id>\S+) on \S+")
 
 
 class Digest:

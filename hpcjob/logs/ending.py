@@ -12,7 +12,7 @@ import msgspec
 
 from hpcjob import exitcodes
 from hpcjob.logs import topics
-from hpcjob.logs.explain.suspects import Suspicion
+from hpcjob.logs.suspicion import Suspicion
 from hpcjob.states import State
 from hpcjob.tracking.exit_record import ExitRecord, Outcome, read_exit_record, read_outcome
 

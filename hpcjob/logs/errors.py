@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from hpcjob.logs.events import Event, Finding, ProcessEnd, Traceback, origin
+from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
 from hpcjob.logs.rulebook import Rulebook, load_errors
 from hpcjob.logs.scan import Interest, Shapes
@@ -18,14 +19,14 @@ _CHAINED = ("During handling of the above exception", "was the direct cause of t
 _TABLE = ("Root Cause (first observed failure):", "Failures:")
 _NEEDLES = tuple(text.encode() for text in (_TRACEBACK, *_CHAINED, *_TABLE))
 
-_FRAME = re.compile(r'\s+File "(?P<file>[^"]{1,4096})", line (?P<line>\d{1,9}), in (?P<function>\S{1,256})')
-_EXCEPTION = re.compile(r"(?P<name>(?:[A-Za-z_]\w{0,127}\.){0,16}[A-Z]\w{0,127})(?::(?: (?P<message>.*))?)?$")
-_EXCEPTION_WORDS = re.compile(r"Error|Exception|Interrupt|Exit|Warning|Timeout|Failure|Fault|\.")
+_FRAME = lazy(r'\s+File "(?P<file>[^"]{1,4096})", line (?P<line>\d{1,9}), in (?P<function>\S{1,256})')
+_EXCEPTION = lazy(r"(?P<name>(?:[A-Za-z_]\w{0,127}\.){0,16}[A-Z]\w{0,127})(?::(?: (?P<message>.*))?)?$")
+_EXCEPTION_WORDS = lazy(r"Error|Exception|Interrupt|Exit|Warning|Timeout|Failure|Fault|\.")
 _ANY_EXCEPTION = "exception-line"  # the rule for an exception without its traceback
 _TRACE_LINES_AT_MOST = 60
 _FOREIGN_LINES_AT_MOST = 100
-_TABLE_ROW = re.compile(r"\s{0,8}(?P<key>time|host|rank|exitcode|error_file|traceback)\s{0,12}: (?P<value>.*)")
-_TABLE_END = re.compile(r"={10,}")
+_TABLE_ROW = lazy(r"\s{0,8}(?P<key>time|host|rank|exitcode|error_file|traceback)\s{0,12}: (?P<value>.*)")
+_TABLE_END = lazy(r"={10,}")
 
 
 def needles() -> tuple[bytes, ...]:

@@ -18,7 +18,7 @@ from hpcjob.logs.sources import short_name
 
 if TYPE_CHECKING:
     from hpcjob.logs.ending import Ending
-    from hpcjob.logs.explain.suspects import Suspicion
+    from hpcjob.logs.suspicion import Suspicion
 
 _ENDED = "ended"
 _ORDER = {"cause": 0, "symptom": 1, "warning": 2, "follower": 3, "info": 4}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 from hpcjob.logs.events import Event
+from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
 
-_VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_VARYING = lazy(r"0x[0-9a-fA-F]+|\d+")
 
 E = TypeVar("E", bound=Event)
 

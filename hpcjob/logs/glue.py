@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
+from hpcjob.logs.lazy import lazy
 
 # What begins a line wherever it stands: NCCL's prefix, torch's rank prefix, mpirun's tag, a traceback.
-_STARTS = re.compile(
+_STARTS = lazy(
     rb"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] )?"
     rb"[A-Za-z][A-Za-z0-9.-]{0,62}:\d{1,10}:\d{1,10} (?:\[\d{1,3}\] )?(?:\S{1,80} )?NCCL "
     rb"|\[(?:rank|default)\d{1,7}\]: ?"
@@ -29,7 +29,7 @@ def unglue(data: bytes) -> list[tuple[int, bytes]]:
     return [(start, data[start:end]) for start, end in zip(starts, [*starts[1:], len(data)], strict=True)]
 
 
-_ONLY_PREFIXES = re.compile(
+_ONLY_PREFIXES = lazy(
     rb"(?:\s|\[(?:rank|default)\d{1,7}\]:|\[\d{1,4},\d{1,7}\](?:\[[^\]]{1,255}\])?<\w+>:|\d{1,7}:|[A-Za-z0-9][\w.-]{0,252}:"
     rb"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?:?|\[[A-Z][^\]]{0,60}\]|\w+:)*"
 )

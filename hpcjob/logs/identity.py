@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
+from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
 
-_COMMUNICATOR = re.compile(r"\brank (\d{1,7}) n[rR]anks (\d{1,7})\b")
+_COMMUNICATOR = lazy(r"\brank (\d{1,7}) n[rR]anks (\d{1,7})\b")
 # Of a communicator of all ranks; those of data or tensor parallelism number their ranks anew.
-_ADDRESS = re.compile(
-    r"(?:Using |OOB |\[\d+\])(?P<interface>[A-Za-z][\w.@-]{0,30}):(?P<address>[0-9a-fA-F.:]{3,45})<\d+>"
-)
+_ADDRESS = lazy(r"(?:Using |OOB |\[\d+\])(?P<interface>[A-Za-z][\w.@-]{0,30}):(?P<address>[0-9a-fA-F.:]{3,45})<\d+>")
 _LOOPBACK = ("127.", "::1")
 
 

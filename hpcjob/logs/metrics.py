@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,15 @@ import msgspec
 
 from hpcjob.logs.events import Iteration
 from hpcjob.logs.follow import FileTail
+from hpcjob.logs.lazy import lazy
 from hpcjob.logs.sources import Source
 
 _RECENT_BYTES = 1024 * 1024
 _ITERATIONS_KEPT = 100_000
 _HEAD_BYTES = 1024 * 1024
-_SEQUENCE_LENGTH = re.compile(r"\bseq_length \.{2,200} ?(\d{1,9})")
+_SEQUENCE_LENGTH = lazy(r"\bseq_length \.{2,200} ?(\d{1,9})")
+_ARGUMENT = b"seq_length ."
+_ARGUMENT_BYTES = 256
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -118,6 +120,13 @@ def sequence_length_of(path: Path) -> int | None:
     """Look for the sequence length in the first MiB of a log."""
     try:
         with path.open("rb") as file:
-            return sequence_length(file.read(_HEAD_BYTES).decode("utf-8", errors="replace"))
+            head = file.read(_HEAD_BYTES)
     except OSError:
         return None
+    place = head.find(_ARGUMENT)
+    while place >= 0:
+        found = sequence_length(head[place : place + _ARGUMENT_BYTES].decode("utf-8", errors="replace"))
+        if found is not None and not head[max(0, place - 1) : place].isalnum():
+            return found
+        place = head.find(_ARGUMENT, place + 1)
+    return None

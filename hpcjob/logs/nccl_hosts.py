@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from hpcjob.logs.events import Finding, NcclHost
 from hpcjob.logs.fold import ranges
+from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
 
 _HOSTS_AT_MOST = 100_000
@@ -269,7 +270,7 @@ def named(names: Iterable[str]) -> str:
     return ", ".join(every[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
-_NUMBERED = re.compile(r"(.*?)(\d+)(\D*)")
+_NUMBERED = lazy(r"(.*?)(\d+)(\D*)")
 
 
 def folded(names: Iterable[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
@@ -43,7 +42,11 @@ class Output:
     @property
     def rows_between_headers(self) -> int | None:
         """How many rows fit on the screen under one header; None where the header stands once."""
-        return max(5, shutil.get_terminal_size().lines - _HEADER_ROWS_LEFT) if self.terminal else None
+        if not self.terminal:
+            return None
+        import shutil
+
+        return max(5, shutil.get_terminal_size().lines - _HEADER_ROWS_LEFT)
 
     def text(self, text: str, style: str = "") -> None:
         """Write a line; ``style`` is a role, or empty."""
@@ -99,6 +102,8 @@ class TerminalOutput(Output):
 
     def _fitting(self, fields: Sequence[str]) -> str:
         kept = list(fields)
+        import shutil
+
         width = shutil.get_terminal_size().columns - 1
         while len(kept) > 1 and len(_BETWEEN.join(kept)) > width:
             kept.pop()

@@ -20,6 +20,7 @@ from typing import Any
 
 from hpcjob.logs import trainers
 from hpcjob.logs.events import Checkpoint, Event, Iteration, Validation, origin
+from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
 
 TABLE_NEEDLES = (
@@ -50,7 +51,7 @@ def parse(line: Line) -> list[Event]:
     return trainers.parse(text, line)
 
 
-_NUMBER = re.compile(r"\s{0,16}([-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf))\s{0,4}([KMGTPEZ]?)FLOPS|"
+_NUMBER = lazy(r"\s{0,16}([-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf))\s{0,4}([KMGTPEZ]?)FLOPS|"
                      r"\s{0,16}([-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf))", re.IGNORECASE)  # fmt: skip
 _UNIT_TFLOPS = {"": 1e-12, "K": 1e-9, "M": 1e-6, "G": 1e-3, "T": 1.0, "P": 1e3, "E": 1e6, "Z": 1e9}
 
@@ -99,7 +100,7 @@ _FIELDS: dict[str, tuple[str, _Reader]] = {
 _OTHERS_AT_MOST, _KEY_LIMIT = 64, 100
 # A line that was cut, or one of another program with the same word, lacks these.
 _TRAINING_FIELDS = {"iteration_time_ms", "loss", "lr"}
-_PROGRESS = re.compile(r"\biteration +(\d{1,18})/ *(\d{1,18}) *\|")
+_PROGRESS = lazy(r"\biteration +(\d{1,18})/ *(\d{1,18}) *\|")
 
 
 def _training_line(text: str, line: Line) -> Event | None:
@@ -132,7 +133,7 @@ def _training_line(text: str, line: Line) -> Event | None:
     )
 
 
-_STEPS = re.compile(r"\bsteps: (\d{1,18}) loss: (\S+) iter time \(s\): (\S+) samples/sec: (\S+)")
+_STEPS = lazy(r"\bsteps: (\d{1,18}) loss: (\S+) iter time \(s\): (\S+) samples/sec: (\S+)")
 
 
 def _steps_line(text: str, line: Line) -> Event | None:
@@ -150,9 +151,9 @@ def _steps_line(text: str, line: Line) -> Event | None:
     )
 
 
-_VALIDATION = re.compile(r"\bvalidation (?:results|loss) at ([^|]{1,200}?) \| lm[_ ]loss value: (\S+)")
-_PERPLEXITY = re.compile(r"\blm[_ ]loss[_ ](?:ppl|PPL)(?: value)?: (\S+)")
-_AT_ITERATION = re.compile(r"iteration (\d{1,18})\b")
+_VALIDATION = lazy(r"\bvalidation (?:results|loss) at ([^|]{1,200}?) \| lm[_ ]loss value: (\S+)")
+_PERPLEXITY = lazy(r"\blm[_ ]loss[_ ](?:ppl|PPL)(?: value)?: (\S+)")
+_AT_ITERATION = lazy(r"iteration (\d{1,18})\b")
 
 
 def _validation(text: str, line: Line) -> Event | None:
@@ -174,33 +175,31 @@ def _validation(text: str, line: Line) -> Event | None:
 _CHECKPOINTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "saved",
-        re.compile(
-            r"\bsaved checkpoint (?:at|of|from) iteration +(?P<at>\d{1,18})(?: to (?P<path>\S.*?))?(?: \[ ?t .*)?$"
-        ),
+        lazy(r"\bsaved checkpoint (?:at|of|from) iteration +(?P<at>\d{1,18})(?: to (?P<path>\S.*?))?(?: \[ ?t .*)?$"),
     ),
-    ("saved", re.compile(r"\[Torch\] Checkpoint (?:global_step(?P<at>\d{1,18})|(?P<path>\S+)) is ready now!")),
-    ("saved", re.compile(r"\b[Ss]aved (?:the )?(?:model )?checkpoint(?: to| in| at|:) (?P<path>\S*[/\d]\S*)")),
-    ("saved", re.compile(r"\bFinished saving the checkpoint\b")),
-    ("loaded", re.compile(r"Loading checkpoint and starting from iteration (?P<at>\d{1,18})")),
+    ("saved", lazy(r"\[Torch\] Checkpoint (?:global_step(?P<at>\d{1,18})|(?P<path>\S+)) is ready now!")),
+    ("saved", lazy(r"\b[Ss]aved (?:the )?(?:model )?checkpoint(?: to| in| at|:) (?P<path>\S*[/\d]\S*)")),
+    ("saved", lazy(r"\bFinished saving the checkpoint\b")),
+    ("loaded", lazy(r"Loading checkpoint and starting from iteration (?P<at>\d{1,18})")),
     (
         "loaded",
-        re.compile(
+        lazy(
             r"successfully loaded(?: checkpoint from)? (?P<path>\S.*?)"
             r"(?: (?:\[[^\]]*\] )?at iteration +(?P<at>\d{1,18}))?$"
         ),
     ),
-    ("loaded", re.compile(r"\bFinished loading the checkpoint\b(?:.*? step (?P<at>\d{1,18}))?")),
+    ("loaded", lazy(r"\bFinished loading the checkpoint\b(?:.*? step (?P<at>\d{1,18}))?")),
     (
         "loaded",
-        re.compile(r"\b(?:[Rr]esum(?:ed|ing)|Continuing training) (?:training )?from checkpoint:? (?P<path>\S+)"),
+        lazy(r"\b(?:[Rr]esum(?:ed|ing)|Continuing training) (?:training )?from checkpoint:? (?P<path>\S+)"),
     ),
     # Of trainers that say so before and not after.
-    ("saving", re.compile(r"\bSaving the checkpoint\b.{0,60} at step (?P<at>\d{1,18})")),
-    ("saving", re.compile(r"\bSaving model checkpoint to (?P<path>\S+)")),
-    ("saving", re.compile(r"\bglobal step (?P<at>\d{1,18}): .{1,200} saving model to '(?P<path>[^']{1,1000})'")),
-    ("saving", re.compile(r"^saving checkpoint to (?P<path>\S+)$")),
+    ("saving", lazy(r"\bSaving the checkpoint\b.{0,60} at step (?P<at>\d{1,18})")),
+    ("saving", lazy(r"\bSaving model checkpoint to (?P<path>\S+)")),
+    ("saving", lazy(r"\bglobal step (?P<at>\d{1,18}): .{1,200} saving model to '(?P<path>[^']{1,1000})'")),
+    ("saving", lazy(r"^saving checkpoint to (?P<path>\S+)$")),
 )
-_STEP_IN_PATH = re.compile(r"(?:checkpoint|global_?step|step|iter)[_-]?0*(\d{1,18})(?=/?$|\D)")
+_STEP_IN_PATH = lazy(r"(?:checkpoint|global_?step|step|iter)[_-]?0*(\d{1,18})(?=/?$|\D)")
 
 
 def _checkpoint(text: str, line: Line) -> Event | None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable
 
 from hpcjob.logs.events import Checkpoint, Event, Iteration
+from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
 from hpcjob.logs.since import time_in
 from hpcjob.logs.table import duration
 
-_EVERY = re.compile(
+_EVERY = lazy(
     r"\b(?:checkpoint_factor|save_interval|save-interval|save_steps)['\"]?(?: \.{2,200} ?|: |=| = )(\d{1,12})\b"
 )
-_STARTED = re.compile(r"hpcjob: \d{4}-\d\d-\d\dT\S+ job \S+ on ")
+_STARTED = lazy(r"hpcjob: \d{4}-\d\d-\d\dT\S+ job \S+ on ")
 NEEDLES = (b"checkpoint_factor", b"save_interval", b"save-interval", b"save_steps", b"hpcjob: ")
 _SILENT_ITERATIONS = 10
 _SILENT_S = 60.0

@@ -25,6 +25,7 @@ characters and may not repeat a repetition, so that no line can make matching sl
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -33,10 +34,10 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-import yaml
 
 from hpcjob import resources
 from hpcjob.errors import InputError
+from hpcjob.logs import rule_cache
 from hpcjob.logs.events import Finding, origin
 from hpcjob.logs.lines import Line
 from hpcjob.logs.shape import shape
@@ -209,16 +210,30 @@ def _filled(say: str, fields: dict[str, str]) -> str:
 @lru_cache
 def load(*names: str) -> Rulebook:
     """Read rule files by name (``nccl`` is ``rules/nccl.yml``), as one book in this order."""
-    return Rulebook(rule for name in names for rule in read(RULES / f"{name}.yml"))
+    return Rulebook(rule for name in names for rule in shipped()[name])
 
 
 @lru_cache
 def load_errors(*own: Path) -> Rulebook:
     """Return the rules about errors: those of the user's ``own`` files first, then the shipped ones."""
     mine = [rule for path in own for rule in read(path)]
-    shipped = [rule for name in ERRORS for rule in read(RULES / f"{name}.yml")]
     replaced = {rule.id for rule in mine}
-    return Rulebook([*mine, *(rule for rule in shipped if rule.id not in replaced)])
+    theirs = (rule for name in ERRORS for rule in shipped()[name])
+    return Rulebook([*mine, *(rule for rule in theirs if rule.id not in replaced)])
+
+
+@lru_cache
+def shipped() -> dict[str, list[Rule]]:
+    """Return the rules of all shipped files, by the file's name without ``.yml``."""
+    paths = sorted(RULES.glob("*.yml"))
+    key = rule_cache.key_of(path.read_bytes() for path in paths)
+    kept = rule_cache.read(key)
+    if kept is not None:
+        with contextlib.suppress(msgspec.DecodeError):
+            return msgspec.msgpack.decode(kept, type=dict[str, list[Rule]])
+    rules = {path.stem: read(path) for path in paths}
+    rule_cache.write(key, msgspec.msgpack.encode(rules))
+    return rules
 
 
 def own_files() -> list[Path]:
@@ -234,6 +249,8 @@ def read(path: Path) -> list[Rule]:
     Raises:
         InputError: the file is no YAML, or a rule lacks a key, has an unknown one or a bad pattern.
     """
+    import yaml
+
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         rules = msgspec.convert(yaml.load(path.read_bytes(), Loader=loader), list[Rule])  # noqa: S506 - a safe loader

@@ -8,14 +8,15 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from hpcjob.errors import InputError
+from hpcjob.logs.lazy import lazy
 
-_SPAN = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m(?:in)?)?(?:(\d{1,8})s?)?")
+_SPAN = lazy(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m(?:in)?)?(?:(\d{1,8})s?)?")
 _STAMP = (
     r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)[T _](?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
     r"(?:[.,](?P<part>\d{1,6})\d{0,3})?(?P<zone>Z|[+-]\d\d:?\d\d)?"
 )
-_IN_TEXT = re.compile(_STAMP)
-_IN_BYTES = re.compile(_STAMP.encode())
+_IN_TEXT = lazy(_STAMP)
+_IN_BYTES = lazy(_STAMP.encode())
 _PROBE_BYTES = 64 * 1024
 _PROBES_AT_MOST = 64
 _PREFIX_CHARS = 160

@@ -13,6 +13,7 @@ from hpcjob.logs.events import Iteration
 from hpcjob.logs.filters import LineFilter
 from hpcjob.logs.fold import ranges
 from hpcjob.logs.follow import Follower, Wanted, read_stream
+from hpcjob.logs.lazy import lazy
 from hpcjob.logs.metrics import Metrics, sequence_length_of
 from hpcjob.logs.output import Output
 from hpcjob.logs.parse import parse
@@ -23,12 +24,13 @@ from hpcjob.logs.views import FilteredView, LinesView, LossView, ReportView, Vie
 
 if TYPE_CHECKING:
     from hpcjob.logs.digest import Digest
+    from hpcjob.logs.failures import FailureReport
     from hpcjob.logs.progress import Progress
 
 _HEAD_BYTES = 4 * 1024 * 1024
 _SMALL_FILE_BYTES = 1_000_000
-_WALLTIME = re.compile(r"^walltime: ['\"]?([^'\"\n]{1,40})", re.MULTILINE)
-_LINK = re.compile(r"^ {1,8}link_gbps: (\d{1,5}(?:\.\d+)?)\b", re.MULTILINE)
+_WALLTIME = lazy(r"^walltime: ['\"]?([^'\"\n]{1,40})", re.MULTILINE)
+_LINK = lazy(r"^ {1,8}link_gbps: (\d{1,5}(?:\.\d+)?)\b", re.MULTILINE)
 
 
 class Request(NamedTuple):
@@ -135,14 +137,13 @@ def _digest(
     target: Target, request: Request, output: Output, metrics: Metrics, progress: Progress, main: Collection[str]
 ) -> Digest:
     from hpcjob.logs.digest import Digest
-    from hpcjob.logs.failures import FailureReport
 
     text = _read_small(None if target.directory is None else target.directory / "profile.yml")
     link = _LINK.search(text)
     return Digest(
         output,
         LossView(output, metrics, one_run=_is_one_run(target)),
-        FailureReport(target.ending),
+        _failures(target),
         progress,
         main=lambda path: not main or path in main,
         link_gbps=None if link is None else float(link[1]),
@@ -210,12 +211,16 @@ def _view(target: Target, request: Request, output: Output, *, several: bool) ->
 
         view = ReportView(output, NcclReport(), "no line of NCCL found (NCCL_DEBUG=INFO makes it tell)")
     elif request.view == "errors":
-        from hpcjob.logs.failures import FailureReport
-
-        view = ReportView(output, FailureReport(target.ending), "no error found")
+        view = ReportView(output, _failures(target), "no error found")
     else:
         view = LinesView(output, headings=several)
     return FilteredView(view, request.wanted) if request.wanted.active else view
+
+
+def _failures(target: Target) -> FailureReport:
+    from hpcjob.logs.failures import FailureReport
+
+    return FailureReport() if target.directory is None else FailureReport(target.ending)
 
 
 def _is_one_run(target: Target) -> bool:

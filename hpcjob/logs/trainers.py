@@ -18,44 +18,45 @@ import re
 from typing import Any
 
 from hpcjob.logs.events import EngineStep, Event, Iteration, Layout, LossScale, Memory, Timers, Validation, origin
+from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
 
 _TEXT_LIMIT = 8192
 _N = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|NaN|inf|Infinity)"
 _IS = r"['\"]?[ ]{0,2}[:=]?[ ]{0,8}['\"]?"
-_STEP = re.compile(
+_STEP = lazy(
     rf"(?<![\w/])(?:global[_ ]step|train/step|num_updates|[Ii]teration|[Ii]ter|[Ss]tep|STEP)s?{_IS}(\d{{1,12}})"
     r"(?![\d.]*\d?[a-zA-Z])(?:[ ]?(?:/|of)[ ]{0,8}(\d{1,12}))?"
 )
-_BAR = re.compile(r"\|[ ]?(\d{1,12})/(\d{1,12}) \[\d|\bepoch \d+: {1,8}(\d{1,12}) / (\d{1,12})\b")
-_LOSS = re.compile(
+_BAR = lazy(r"\|[ ]?(\d{1,12})/(\d{1,12}) \[\d|\bepoch \d+: {1,8}(\d{1,12}) / (\d{1,12})\b")
+_LOSS = lazy(
     rf"(?<![\w])(?P<kind>(?:[A-Za-z][A-Za-z_/.-]{{0,30}}[ _/-]|(?:train|training|lm|val|valid|validation|eval|test))?)"
     rf"[Ll]oss(?: (?P<after>train|val|valid|eval|test)(?: \([^)]{{1,20}}\))?)?{_IS}(?P<value>{_N})(?![\w%])"
 )
-_AND_HELD_OUT = re.compile(rf"[Ll]oss train[^|]{{1,60}}, val(?: \([^)]{{1,20}}\))?: (?P<value>{_N})(?![\w/])")
-_HELD_OUT = re.compile(r"(?:^|[_/ .-])(?:val|valid|validation|eval|test|dev)(?:$|[_/ .-])", re.IGNORECASE)
+_AND_HELD_OUT = lazy(rf"[Ll]oss train[^|]{{1,60}}, val(?: \([^)]{{1,20}}\))?: (?P<value>{_N})(?![\w/])")
+_HELD_OUT = lazy(r"(?:^|[_/ .-])(?:val|valid|validation|eval|test|dev)(?:$|[_/ .-])", re.IGNORECASE)
 # Parts of a loss that are not the loss: of experts, of routers, of distillation, of further heads.
-_PARTS = re.compile(r"aux|z$|moe|balanc|router|mtp|kl|reg|distil|penalty|contrast", re.IGNORECASE)
+_PARTS = lazy(r"aux|z$|moe|balanc|router|mtp|kl|reg|distil|penalty|contrast", re.IGNORECASE)
 _FIELDS: dict[str, re.Pattern[str]] = {
-    "lr": re.compile(rf"(?<![\w])(?:lr|learning[_ ]rate){_IS}(?P<value>{_N})"),
-    "grad_norm": re.compile(rf"(?<![\w])(?:grad[_ ]?norm|gnorm|norm){_IS}(?P<value>{_N})"),
-    "tokens_per_s": re.compile(
+    "lr": lazy(rf"(?<![\w])(?:lr|learning[_ ]rate){_IS}(?P<value>{_N})"),
+    "grad_norm": lazy(rf"(?<![\w])(?:grad[_ ]?norm|gnorm|norm){_IS}(?P<value>{_N})"),
+    "tokens_per_s": lazy(
         rf"(?<![\w])(?:tps|wps|tok(?:en)?s?[_/ ](?:per[_ ])?s(?:ec(?:ond)?)?(?:/gpu)?){_IS}(?P<value>{_N})"
         rf"|(?P<after>{_N}) tok(?:ens)?/s(?![\w/:=])|(?<![\w])throughput{_IS}(?P<last>{_N})(?! ?samples)"
     ),
-    "tflops": re.compile(rf"(?<![\w])(?:tflops|TFLOPs|TFLOPS){_IS}(?P<value>{_N})"),
-    "mfu_percent": re.compile(
+    "tflops": lazy(rf"(?<![\w])(?:tflops|TFLOPs|TFLOPS){_IS}(?P<value>{_N})"),
+    "mfu_percent": lazy(
         rf"(?<![\w])(?:mfu|MFU){_IS}(?P<value>{_N})%|(?P<after>{_N})% (?:bf16 |fp16 )?MFU"
         rf"|(?<![\w])(?:mfu|MFU){_IS}(?P<last>{_N})"
     ),
-    "loss_scale": re.compile(rf"(?<![\w])loss[_ ]scale{_IS}(?P<value>{_N})"),
-    "iteration_time_ms": re.compile(
+    "loss_scale": lazy(rf"(?<![\w])loss[_ ]scale{_IS}(?P<value>{_N})"),
+    "iteration_time_ms": lazy(
         rf"(?<![\w])(?:time|dt|iter[_ ]time|step[_ ]time){_IS}(?P<value>{_N}) ?ms|(?P<after>{_N}) ms\b"
     ),
-    "memory_gib": re.compile(rf"(?<![\w])mem(?:ory)?{_IS}(?P<value>{_N}) ?Gi?B"),
-    "epoch": re.compile(rf"(?<![\w])[Ee]poch{_IS}\[?(?P<value>{_N})"),
+    "memory_gib": lazy(rf"(?<![\w])mem(?:ory)?{_IS}(?P<value>{_N}) ?Gi?B"),
+    "epoch": lazy(rf"(?<![\w])[Ee]poch{_IS}\[?(?P<value>{_N})"),
 }
-_SUFFIX = re.compile(r"[KkMGB](?![A-Za-z])")
+_SUFFIX = lazy(r"[KkMGB](?![A-Za-z])")
 _THOUSANDS = {"K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
 """As nanotron and others shorten a rate: 500K."""
 
@@ -152,7 +153,7 @@ def _fields(text: str) -> dict[str, Any]:
     return found
 
 
-_ENGINE = re.compile(
+_ENGINE = lazy(
     r"\bstep=(?P<step>\d{1,12}), skipped=(?P<skipped>\d{1,12}), lr=\[(?P<lr>[^\]]{1,400})\]"
     r"|\bglobal_step=(?P<global_step>\d{1,12}), RunningAvgSamplesPerSec=[\d.]+, CurrSamplesPerSec=(?P<rate>[\d.]+)"
 )
@@ -168,8 +169,8 @@ def _engine_step(text: str, line: Line) -> Event | None:
     return EngineStep(**origin(line), step=int(match["step"]), skipped=int(match["skipped"]), lr=rates)
 
 
-_TIMER = re.compile(r"\s*(?P<name>[A-Za-z][\w ./-]{0,60}): (?P<ms>\d+(?:\.\d+)?)\s*$")
-_TIMER_LINE = re.compile(r"^\s{0,8}(?P<name>[a-z][\w-]{1,60}) \.{3,}: \((?P<low>[\d.]+), (?P<high>[\d.]+)\)")
+_TIMER = lazy(r"\s*(?P<name>[A-Za-z][\w ./-]{0,60}): (?P<ms>\d+(?:\.\d+)?)\s*$")
+_TIMER_LINE = lazy(r"^\s{0,8}(?P<name>[a-z][\w-]{1,60}) \.{3,}: \((?P<low>[\d.]+), (?P<high>[\d.]+)\)")
 
 
 def _timers(text: str, line: Line) -> list[Event]:
@@ -185,16 +186,16 @@ def _timers(text: str, line: Line) -> list[Event]:
 
 _MIB = 1 / 1024
 _MEMORY_MB = {
-    "allocated_gib": re.compile(r"(?<!max )(?<!mem-)(?:\ballocated|mem-allocated-bytes): ([\d.]+)"),
-    "max_allocated_gib": re.compile(r"(?:max allocated|mem-max-allocated-bytes): ([\d.]+)"),
-    "reserved_gib": re.compile(r"(?<!max )\breserved: ([\d.]+)"),
-    "max_reserved_gib": re.compile(r"max reserved: ([\d.]+)"),
+    "allocated_gib": lazy(r"(?<!max )(?<!mem-)(?:\ballocated|mem-allocated-bytes): ([\d.]+)"),
+    "max_allocated_gib": lazy(r"(?:max allocated|mem-max-allocated-bytes): ([\d.]+)"),
+    "reserved_gib": lazy(r"(?<!max )\breserved: ([\d.]+)"),
+    "max_reserved_gib": lazy(r"max reserved: ([\d.]+)"),
 }
 _MEMORY_GB = {
-    "allocated_gib": re.compile(r"(?:(?<![\w_])MA |(?<!Max)MemAllocated=)([\d.]+) ?GB"),
-    "max_allocated_gib": re.compile(r"(?:Max_MA |MaxMemAllocated=)([\d.]+) ?GB"),
-    "reserved_gib": re.compile(r"(?<![\w_])CA ([\d.]+) ?GB"),
-    "max_reserved_gib": re.compile(r"Max_CA ([\d.]+) ?GB"),
+    "allocated_gib": lazy(r"(?:(?<![\w_])MA |(?<!Max)MemAllocated=)([\d.]+) ?GB"),
+    "max_allocated_gib": lazy(r"(?:Max_MA |MaxMemAllocated=)([\d.]+) ?GB"),
+    "reserved_gib": lazy(r"(?<![\w_])CA ([\d.]+) ?GB"),
+    "max_reserved_gib": lazy(r"Max_CA ([\d.]+) ?GB"),
 }
 
 
@@ -206,7 +207,7 @@ def _memory(text: str, line: Line) -> Event | None:
     return Memory(**origin(line), **found) if found else None
 
 
-_OVERFLOW = re.compile(
+_OVERFLOW = lazy(
     r"OVERFLOW! Rank (?P<rank>\d{1,7}) Skipping step\."
     r"(?: Attempted loss scale: (?P<tried>[\d.e+]{1,30}), (?:reducing to (?P<now>[\d.e+]{1,30})"
     r"|but hysteresis is \d{1,9}\. Reducing hysteresis to (?P<left>\d{1,9})))?"
@@ -229,8 +230,8 @@ def _overflow(text: str, line: Line) -> list[Event]:
     ]
 
 
-_CONFIG = re.compile(r"\bCONFIG: micro_batches=(?P<batches>\d{1,9}) micro_batch_size=(?P<size>\d{1,9})")
-_STAGE = re.compile(
+_CONFIG = lazy(r"\bCONFIG: micro_batches=(?P<batches>\d{1,9}) micro_batch_size=(?P<size>\d{1,9})")
+_STAGE = lazy(
     r"\bRANK=(?P<rank>\d{1,7}) STAGE=(?P<stage>\d{1,6}) LAYERS=(?P<layers>\d{1,6}) \[[^)]{1,40}\) "
     r"STAGE_PARAMS=(?P<params>\d{1,16}) .{0,40}?TOTAL_PARAMS=(?P<total>\d{1,16})"
 )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Mapping
 from typing import Final
+
+from hpcjob.logs.lazy import lazy
 
 SOFTWARE: Final = ("nccl", "torch", "cuda", "driver", "deepspeed", "slurm")
 """What a condition may name; groups of a rule's pattern with these names tell the version that the log is of."""
 
-_CONDITION = re.compile(r"\s*([a-z]+)\s*(<=|>=|==|<|>)\s*(\d+(?:\.\d+){0,3})\s*")
+_CONDITION = lazy(r"\s*([a-z]+)\s*(<=|>=|==|<|>)\s*(\d+(?:\.\d+){0,3})\s*")
 _OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
-_NUMBERS = re.compile(r"\d{1,9}")
-_NCCL_CODE = re.compile(r"\d{4,5}")
+_NUMBERS = lazy(r"\d{1,9}")
+_NCCL_CODE = lazy(r"\d{4,5}")
 
 
 class Condition:

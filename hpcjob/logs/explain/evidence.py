@@ -16,6 +16,7 @@ from hpcjob.logs.explain.flight.dump import Dump
 from hpcjob.logs.failures import key_of, role_of
 from hpcjob.logs.fold import Fold, Group
 from hpcjob.logs.identity import Identity
+from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
 from hpcjob.logs.nccl import NcclReport
 from hpcjob.logs.rulebook import Rulebook, load
@@ -31,9 +32,9 @@ _NOT_FINITE = tuple(
     for word in (b"nan", b"NaN", b"NAN", b"inf", b"Infinity")
 )
 _FLOODS = (b"Channel ", b"via P2P/", b"via NET/", b"Trees [", b"Ring ")
-_RANKS = re.compile(rb"\[rank(\d{1,7})\]:|\[\d{1,4},(\d{1,7})\]<std")
-_TASKS = re.compile(rb"^ {0,6}(\d{1,7}): ", re.MULTILINE)
-_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?")
+_RANKS = lazy(rb"\[rank(\d{1,7})\]:|\[\d{1,4},(\d{1,7})\]<std")
+_TASKS = lazy(rb"^ {0,6}(\d{1,7}): ", re.MULTILINE)
+_TIME = lazy(r"(\d{4})-(\d\d)-(\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?")
 
 
 class Wait(msgspec.Struct):

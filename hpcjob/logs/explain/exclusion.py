@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from hpcjob.logs.events import Finding
 from hpcjob.logs.explain.blame import topic_of
 from hpcjob.logs.explain.evidence import Blamed, Evidence
+from hpcjob.logs.lazy import lazy
 
 _TOPICS = ("hardware", "node", "network")
-_NUMBERED = re.compile(r"(.*?)(\d{1,18})")
-_HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+_NUMBERED = lazy(r"(.*?)(\d{1,18})")
+_HOST_NAME = lazy(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 
 def hosts_at_fault(blamed: Blamed, host: str | None, evidence: Evidence) -> list[str]:

@@ -31,8 +31,8 @@ from hpcjob.logs.explain.exclusion import hosts_at_fault, ways_to_exclude
 from hpcjob.logs.explain.oddities import oddities, sentence
 from hpcjob.logs.explain.quotes import quotes_of
 from hpcjob.logs.explain.reasons import of_error, of_suspicion, of_warning, without_cause
-from hpcjob.logs.explain.suspects import Suspicion
 from hpcjob.logs.explain.verdict import Quote, Verdict, verdict
+from hpcjob.logs.suspicion import Suspicion
 from hpcjob.logs.topics import TOPICS
 
 _SCHEDULER_TOPICS = ("walltime", "limit", "preemption")

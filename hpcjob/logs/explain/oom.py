@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
+
+from hpcjob.logs.lazy import lazy
 
 _UNITS = {"bytes": 1 / 2**30, "KiB": 1 / 2**20, "MiB": 1 / 2**10, "GiB": 1.0, "TiB": 1024.0,
           "KB": 1 / 2**20, "MB": 1 / 2**10, "GB": 1.0}  # fmt: skip
@@ -18,7 +18,7 @@ _PATTERNS = {
     "reserved": rf"{_SIZE} is reserved by PyTorch but unallocated",
     "reserved_total": rf"{_SIZE} reserved in total by PyTorch",
 }
-_COMPILED = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
+_COMPILED = {name: lazy(pattern) for name, pattern in _PATTERNS.items()}
 _FRAGMENTED_SHARE = 0.1
 _OTHERS_SHARE = 0.1
 

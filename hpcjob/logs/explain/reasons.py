@@ -15,9 +15,10 @@ from hpcjob.logs.explain.exclusion import hosts_at_fault
 from hpcjob.logs.explain.flight.compare import odd_call
 from hpcjob.logs.explain.oddities import fix_of, hosts_of, odd_ones, sentence
 from hpcjob.logs.explain.quotes import quotes_of, text_of
-from hpcjob.logs.explain.suspects import Suspicion, lost_host, not_started, waited_for
+from hpcjob.logs.explain.suspects import lost_host, not_started, waited_for
 from hpcjob.logs.explain.verdict import Quote, Verdict, verdict
 from hpcjob.logs.failures import describe_code
+from hpcjob.logs.suspicion import Suspicion
 from hpcjob.logs.topics import TOPICS
 
 _EVIDENCE_LINES = 3

@@ -5,35 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from hpcjob.logs import topics
 from hpcjob.logs.fold import ranges
+from hpcjob.logs.suspicion import Suspicion
 
 if TYPE_CHECKING:
     from hpcjob.logs.explain.evidence import Evidence
-    from hpcjob.logs.explain.verdict import Quote
 
 _SHARE_THAT_TELLS = 0.5  # of the ranks must be in the log before a missing one means anything
 _WAITING_FOR_ONE_ABSENT = 3  # ranks with a time-out for each whose number is left out: less may be a part of the logs
-
-
-class Suspicion(msgspec.Struct, frozen=True):
-    """Whom the silence points to.
-
-    Attributes:
-        exclude: whether the host is likely to be at fault itself.
-        quotes: what shows it, beside the lines of the log.
-    """
-
-    code: int
-    cause: str
-    fix: str
-    rank: int | None = None
-    host: str | None = None
-    ranks: list[int] = []
-    exclude: bool = False
-    quotes: list[Quote] = []
 
 
 def not_started(evidence: Evidence) -> Suspicion | None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from hpcjob.logs import topics
 from hpcjob.logs.explain.flight.groups import GroupCalls, groups_of
-from hpcjob.logs.explain.suspects import Suspicion
 from hpcjob.logs.explain.verdict import Quote
 from hpcjob.logs.fold import ranges
+from hpcjob.logs.suspicion import Suspicion
 
 if TYPE_CHECKING:
     from hpcjob.logs.explain.evidence import Evidence

@@ -7,7 +7,6 @@ as JSON, one file a rank: ``nccl_trace_rank_3``. Source: PyTorch torch/csrc/dist
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,13 @@ from typing import Any
 import msgspec
 
 from hpcjob.logs.explain.flight import unpickle
+from hpcjob.logs.lazy import lazy
 
 BYTES_AT_MOST = 64 * 2**20
 _CALLS_KEPT = 32  # of each group: thousands of ranks are compared at once
-_PICKLE = re.compile(rb"\x80[\x02-\x05]")
-_RANK_IN_NAME = re.compile(r"(\d{1,7})(?:\.(?:json|pickle|pkl|bin|trace))?$")
-_RANKS = re.compile(r"\d{1,7}")
+_PICKLE = lazy(rb"\x80[\x02-\x05]")
+_RANK_IN_NAME = lazy(r"(\d{1,7})(?:\.(?:json|pickle|pkl|bin|trace))?$")
+_RANKS = lazy(r"\d{1,7}")
 _LIBRARIES = ("distributed_c10d.py", "c10d_logger.py", "_functional_collectives.py", "contextlib.py", "functional.py")
 _UNNAMED = ("", "undefined")
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from hpcjob.logs.explain.flight.dump import Dump, NoDumpError, looks_like, rank_of, read
+from hpcjob.logs.lazy import lazy
 
 # PyTorch's default, what people rename it to, and torchtitan's folder of them.
-_NAMES = re.compile(
-    r"(?:.*(?:trace|flight|fr_dump)\w*?[_.-]?(?:rank)?[_.-]?|rank[_.-]?)\d{1,7}(?:\.(?:json|pickle|pkl))?"
-)
+_NAMES = lazy(r"(?:.*(?:trace|flight|fr_dump)\w*?[_.-]?(?:rank)?[_.-]?|rank[_.-]?)\d{1,7}(?:\.(?:json|pickle|pkl))?")
 _NOT_DUMPS = (".log", ".out", ".err", ".txt", ".gz", ".zst", ".xz", ".bz2", ".yml", ".py")
 _DEPTH_AT_MOST = 3
 _FILES_AT_MOST = 100_000
