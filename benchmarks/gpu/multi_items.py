@@ -1,0 +1,196 @@
+"""What benchmarks/gpu/multi.py finds out, item by item, in the order of their worth."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from multi_layouts import VOCABULARY, Layout, config
+from multi_world import Item
+
+BEHIND = 5
+"""Iterations behind the checkpoint, which those that load it do again."""
+PRECISIONS = {"fp32": "fp32", "bf16": "bfloat16"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is known before: where things lie, on what they run."""
+
+    folder: Path
+    gpus: int
+    """GPUs, or on the CPU the ranks that stand for them."""
+    device: str
+    tiny: bool
+    sizes: tuple[str, ...]
+
+    @property
+    def iterations(self) -> int:
+        """Length of a curve."""
+        return 8 if self.tiny else 50
+
+    @property
+    def saved_at(self) -> int:
+        """Iteration of the checkpoint."""
+        return self.iterations - BEHIND
+
+    def items(self) -> list[Item]:
+        """Return all items."""
+        found = [Item("machine", "multi_train:machine", 1, limit_s=90, alone=True, gpus=tuple(range(self.gpus)))]
+        found += [self._bandwidth(), self._kill(), *self._curves(), *self._reloads()]
+        for size in self.sizes:
+            found += self._speeds(size)
+        return found
+
+    def _bandwidth(self) -> Item:
+        sizes = [2**16, 2**20] if self.tiny else [2**20, 2**24, 2**26, 2**29, 2**30, 2**32]
+        arguments = {"bytes": sizes, "repeat": 3 if self.tiny else 5}
+        gpus = tuple(range(self.gpus))
+        return Item("bandwidth", "multi_bandwidth:bandwidth", self.gpus, arguments, 90, gpus, alone=True)
+
+    def _kill(self) -> Item:
+        name = "kill"
+        layout = Layout(data=self.gpus, implementation="direct")
+        folder = self.folder / name
+        keys = {"save": str(folder / "checkpoints"), "load": str(folder / "checkpoints"), "log_interval": 1}
+        at = 10 if self.tiny else 50
+        path = self._config(name, self._small, layout, "bf16", 2, 2, 300, **keys, checkpoint_factor=at)
+        arguments = {"config": path, "kill_behind": at + at // 2, "ranks": self.gpus, "device": self.device}
+        return Item(name, "multi_kill:kill", 1, arguments, 300)
+
+    # Curves and checkpoints
+
+    @property
+    def _small(self) -> str:
+        return "tiny" if self.tiny else "125M"
+
+    def _config(
+        self, name: str, size: str, layout: Layout, precision: str, micro: int, steps: int, iterations: int, **keys: Any
+    ) -> str:
+        sequence = 64 if self.tiny else 2048 if size != "125M" else 1024
+        return config(
+            self.folder,
+            name,
+            size,
+            layout,
+            precision=PRECISIONS[precision],
+            sequence=sequence,
+            micro_batch=micro,
+            accumulation=steps,
+            iterations=iterations,
+            **keys,
+        )
+
+    def _layouts(self, precision: str) -> dict[str, Layout]:
+        """Return the layouts of the curves; the first is what the others are held against."""
+        found = {"one": Layout(implementation="deepspeed" if precision == "bf16" else "auto")}
+        if precision == "fp32":
+            found["one"] = Layout(stage=0)
+            found["dp2 z0"] = Layout(data=2, stage=0)
+            found["dp2 z1"] = Layout(data=2)
+        else:
+            found["one direct"] = Layout(implementation="direct")
+            found["dp2 z1 direct"] = Layout(data=2, implementation="direct")
+            found["dp2 z1"] = Layout(data=2, implementation="deepspeed")
+        found |= {f"dp2 z{stage}": Layout(data=2, stage=stage) for stage in (2, 3)}
+        found |= {"tp2": Layout(tensor=2), "pp2": Layout(pipeline=2)}
+        if self.gpus >= 4:
+            found["dp2 x pp2"] = Layout(data=2, pipeline=2)
+            found["dp2 x tp2"] = Layout(data=2, tensor=2)
+            found["tp2 x pp2"] = Layout(tensor=2, pipeline=2)
+        if precision == "bf16":  # with two replicas or slices, auto is what DeepSpeed does until it was tried
+            return {
+                name: layout
+                if layout.implementation != "auto" or layout.stage != 1 or layout.pipeline > 1
+                else replace(layout, implementation="deepspeed")
+                for name, layout in found.items()
+            }
+        return found
+
+    def _batch(self, layout: Layout, *, accumulation: int = 4) -> tuple[int, int]:
+        """Return micro-batch and accumulation of the common 16 sequences."""
+        return 16 // accumulation // layout.data, accumulation
+
+    def _curves(self) -> Iterator[Item]:
+        for precision in PRECISIONS:
+            for name, layout in self._layouts(precision).items():
+                full = f"{precision} {name}"
+                keys = {"save": str(self._checkpoints(full)), "extra_save_iters": [self.saved_at], "log_interval": 1}
+                path = self._config(full, self._small, layout, precision, *self._batch(layout), self.iterations, **keys)
+                arguments = {"config": path, "saved_at": self.saved_at}
+                yield Item(f"curve {full}", "multi_train:train", layout.ranks, arguments, 150, self._gpus(layout))
+            # How far rounding alone moves a curve: the reference again, its batch cut otherwise.
+            full, layout = f"{precision} one, other cut", self._layouts(precision)["one"]
+            batch = self._batch(layout, accumulation=8)
+            path = self._config(full, self._small, layout, precision, *batch, self.iterations, log_interval=1)
+            yield Item(f"curve {full}", "multi_train:train", 1, {"config": path}, 150, (self.gpus - 1,))
+
+    def _checkpoints(self, full: str) -> Path:
+        return self.folder / "checkpoints" / full.replace(" ", "-")
+
+    def _reloads(self) -> Iterator[Item]:
+        for precision in PRECISIONS:
+            layouts = self._layouts(precision)
+            for name, layout in layouts.items():
+                full = f"{precision} {name}"
+                path = self._config(
+                    f"reload {full}", self._small, layout, precision, *self._batch(layout), self.iterations
+                )
+                checkpoints = {
+                    other: str(self._checkpoints(f"{precision} {other}") / f"global_step{self.saved_at}")
+                    for other in layouts
+                }
+                arguments = {"config": path, "checkpoints": checkpoints, "iterations": BEHIND}
+                needs = tuple(f"curve {precision} {other}" for other in layouts)
+                yield Item(
+                    f"reload {full}",
+                    "multi_train:reload",
+                    layout.ranks,
+                    arguments,
+                    240,
+                    self._gpus(layout),
+                    needs=needs,
+                )
+
+    def _gpus(self, layout: Layout) -> tuple[int, ...]:
+        return tuple(range(layout.ranks))
+
+    # Speed
+
+    def _speeds(self, size: str) -> Iterator[Item]:
+        n, micro = self.gpus, 2 if self.tiny else 8
+        data = Layout(data=n, implementation="direct")
+        alone = Layout(implementation="direct")
+        rows: list[tuple[str, Layout, int]] = [
+            ("one", alone, 1),
+            ("one, deepspeed", replace(alone, implementation="deepspeed"), 1),
+            (f"dp{n}", data, 1),
+            (f"dp{n}, bf16 sums", replace(data, grad_accum_dtype="bf16"), 1),
+            (f"dp{n}, deepspeed", replace(data, implementation="deepspeed"), 1),
+            (f"tp{n}", Layout(tensor=n), 1),
+            (f"pp{n}", Layout(pipeline=n), 16),
+        ]
+        seats = itertools.cycle(range(n))
+        singles, others = rows[:2], rows[2:]
+        yield from (self._speed(size, *row, micro, (next(seats),)) for row in singles[:1])
+        yield self._ddp(size, 1, micro, (next(seats),))
+        yield from (self._speed(size, *row, micro, tuple(range(row[1].ranks))) for row in others[:1])
+        yield self._ddp(size, n, micro, tuple(range(n)))
+        yield from (self._speed(size, *row, micro, tuple(range(row[1].ranks))) for row in others[1:])
+        yield from (self._speed(size, *row, micro, (next(seats),)) for row in singles[1:])
+
+    def _speed(self, size: str, name: str, layout: Layout, gas: int, micro: int, gpus: tuple[int, ...]) -> Item:
+        iterations, interval = (4, 1) if self.tiny else (26, 4) if gas == 1 else (9, 1)
+        path = self._config(f"speed {size} {name}", size, layout, "bf16", micro, gas, iterations, log_interval=interval)
+        arguments = {"config": path, "profiled": layout.ranks > 1}
+        return Item(f"speed {size} {name}", "multi_train:train", layout.ranks, arguments, 150, gpus, alone=True)
+
+    def _ddp(self, size: str, ranks: int, micro: int, gpus: tuple[int, ...]) -> Item:
+        name = f"speed {size} {'one' if ranks == 1 else f'dp{ranks}'}, DDP"
+        path = self._config(name, size, Layout(data=ranks), "bf16", micro, 1, 6 if self.tiny else 20, log_interval=1)
+        vocabulary = 4096 if self.tiny else VOCABULARY
+        arguments = {"config": path, "profiled": ranks > 1, "vocabulary": vocabulary}
+        return Item(name, "multi_train:ddp", ranks, arguments, 150, gpus, alone=True)

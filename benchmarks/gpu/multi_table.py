@@ -1,0 +1,188 @@
+"""The results of benchmarks/gpu/multi.py as tables of text."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+from multi_items import BEHIND, PRECISIONS
+from multi_layouts import CONFIGS, VOCABULARY
+from multi_predict import NVLINK_BYTES_PER_S, Shape, peak_gib, step_ms
+
+BOUNDS = {"fp32": 1e-4, "bf16": 1e-2}
+"""Largest relative difference of a loss from the reference's that the curves and loaded checkpoints may have."""
+SEQUENCE, MICRO_BATCH = 2048, 8
+
+Results = Mapping[str, Mapping[str, Any]]
+
+
+def table(results: Results) -> str:
+    """Return all tables that there are results for."""
+    parts = (_machine, _bandwidth, _curves, _reloads, _kill, _speeds, _failed)
+    return "\n".join(line for part in parts for line in part(results))
+
+
+def _found(results: Results, name: str) -> Mapping[str, Any] | None:
+    """Return what the item's first rank returned, if it succeeded."""
+    ranks = results.get(name, {}).get("ranks")
+    return ranks[0] if ranks else None
+
+
+def _machine(results: Results) -> Iterator[str]:
+    found = _found(results, "machine")
+    if found:
+        yield ", ".join(f"{key} {value}" for key, value in found.items())
+
+
+def _failed(results: Results) -> Iterator[str]:
+    for name, result in results.items():
+        if "error" in result:
+            yield f"FAILED {name} ({result['seconds']} s): {result['error'].strip().splitlines()[-1]}"
+
+
+def _bandwidth(results: Results) -> Iterator[str]:
+    found = _found(results, "bandwidth")
+    if not found:
+        return
+    yield f"\nbus bandwidth, GB/s ({found['transport']}; expected of large messages {NVLINK_BYTES_PER_S / 1e9:.0f})"
+    kinds = ("all_reduce", "reduce_scatter", "all_gather")
+    yield f"{'MiB':>8}" + "".join(f"{kind:>16}" for kind in kinds)
+    by_size: dict[int, dict[str, float]] = {}
+    for row in found["rows"]:
+        by_size.setdefault(row["bytes"], {})[row["collective"]] = row["busbw_gb_s"]
+    for size, row in by_size.items():
+        yield f"{size / 2**20:>8.3g}" + "".join(f"{row[kind]:>16.1f}" for kind in kinds)
+
+
+def deviation(losses: list[float], reference: list[float]) -> float:
+    """Return the largest relative difference of two curves; infinite where they have no common length or no number."""
+    if len(losses) != len(reference) or None in losses or None in reference:
+        return float("inf")
+    return max(abs(one - other) / abs(other) for one, other in zip(losses, reference, strict=True))
+
+
+def _curves(results: Results) -> Iterator[str]:
+    for precision in PRECISIONS:
+        reference = _found(results, f"curve {precision} one")
+        if not reference:
+            continue
+        yield (
+            f"\n{len(reference['losses'])} losses in {precision} against one GPU's ({reference['losses'][0]:.4f} to "
+            f"{reference['losses'][-1]:.4f}); bound {BOUNDS[precision]:g}"
+        )
+        for name in results:
+            found = _found(results, name)
+            if not name.startswith(f"curve {precision} ") or not found or found is reference:
+                continue
+            loss = deviation(found["losses"], reference["losses"])
+            norm = deviation(found["grad_norms"], reference["grad_norms"])
+            verdict = "ok" if loss <= BOUNDS[precision] else "TOO FAR"
+            yield f"  {name.split(' ', 2)[2]:<24} loss {loss:.2e}   gradient norm {norm:.2e}   {verdict}"
+
+
+def _reloads(results: Results) -> Iterator[str]:
+    for precision in PRECISIONS:
+        rows = {
+            name: found
+            for name in results
+            if name.startswith(f"reload {precision} ") and (found := _found(results, name))
+        }
+        if not rows:
+            continue
+        columns = list(next(iter(rows.values()))["losses"])
+        yield (
+            f"\n{precision}: checkpoint written by the layout above, loaded by the one on the "
+            f"left; {BEHIND} losses behind it against the writer's own, bound {BOUNDS[precision]:g}"
+        )
+        yield " " * 20 + "".join(f"{column:>15}" for column in columns)
+        for name, found in rows.items():
+            cells = []
+            for column in columns:
+                written = _found(results, f"curve {precision} {column}")
+                own = written["losses"][-BEHIND:] if written else []
+                far = deviation(found["losses"][column], own)
+                cells.append(f"{far:>13.1e}{' ' if far <= BOUNDS[precision] else '!'} ")
+            yield f"  {name.split(' ', 2)[2]:<18}" + "".join(cells)
+
+
+def _kill(results: Results) -> Iterator[str]:
+    found = _found(results, "kill")
+    if not found:
+        return
+    yield (
+        f"\nSIGKILL of rank {found['killed']['rank']} in a step: its {found['killed']['processes']} processes gone in "
+        f"{found['gone_s']:.1f} s; resumed from {found['resumed_from']}, {found['compared']} losses "
+        + ("equal bit for bit" if found["resumed_equal"] else f"differ by up to {found['largest_difference']:.1e}")
+    )
+    yield found["explain_text"].strip()
+
+
+# Speed
+
+
+def _speeds(results: Results) -> Iterator[str]:
+    sizes = dict.fromkeys(name.split()[1] for name in results if name.startswith("speed "))
+    for size in sizes:
+        yield from _speed_of(results, size)
+
+
+def _shape(size: str) -> Shape | None:
+    if size == "tiny":
+        return None
+    values = yaml.safe_load((CONFIGS / f"{size}.yml").read_text())
+    return Shape(values["num_layers"], values["hidden_size"], VOCABULARY, SEQUENCE, MICRO_BATCH)
+
+
+def _speed_of(results: Results, size: str) -> Iterator[str]:
+    rows = {
+        name.removeprefix(f"speed {size} "): result["ranks"]
+        for name, result in results.items()
+        if name.startswith(f"speed {size} ") and "ranks" in result
+    }
+    yield (
+        f"\n{size}: {'variant':<18}{'tokens/s':>10}{'ms/step':>10}{'expected':>10}{'of n GPUs':>10}"
+        f"{'comm ms':>9}{'exposed':>9}{'peak GiB by rank':>20}{'expected':>10}"
+    )
+    alone = {"": rows.get("one"), "DDP": rows.get("one, DDP"), "deepspeed": rows.get("one, deepspeed")}
+    for name, ranks in rows.items():
+        engine = name.split(", ")[1] if ", " in name else ""
+        first, n = ranks[0], len(ranks)
+        base = alone.get(engine) or alone[""]
+        ms = statistics.median(_timed(first["ms"]))
+        speed = first["tokens_per_s"]
+        one_ms = statistics.median(_timed(base[0]["ms"])) if base else None
+        share = f"{speed / n / base[0]['tokens_per_s']:.1%}" if base and speed else ""
+        expected_ms, expected_gib = _expected(size, name, n, engine, one_ms)
+        peaks = "/".join(f"{rank['peak_gib']:.1f}" for rank in ranks if "peak_gib" in rank)
+        comm, exposed = (first.get(key) for key in ("collectives_ms", "exposed_ms"))
+        yield (
+            f"{'':{len(size) + 2}}{name:<18}{speed or 0:>10,.0f}{ms:>10.1f}{expected_ms:>10}{share:>10}"
+            f"{comm or 0:>9.1f}{exposed or 0:>9.1f}{peaks:>20}{expected_gib:>10}"
+        )
+
+
+def _timed(ms: list[float]) -> list[float]:
+    """Leave out the first steps, which compile, and the last, which are profiled."""
+    return ms[max(1, len(ms) // 3) : -1] if len(ms) > 3 else ms[-1:]
+
+
+def _expected(size: str, name: str, n: int, engine: str, one_ms: float | None) -> tuple[str, str]:
+    shape = _shape(size)
+    if shape is None:
+        return "", ""
+    layout: dict[str, int] = {}
+    steps = 1
+    if name.startswith("tp"):
+        layout["tensor"] = n
+    elif name.startswith("pp"):
+        layout["stages"], steps = n, 16
+    else:
+        layout["data"] = n
+    kind = {"DDP": "ddp", "deepspeed": "deepspeed"}.get(engine, "direct" if "data" in layout else "deepspeed")
+    gib = f"{peak_gib(shape, engine=kind, steps=steps, **layout):.1f}"
+    if n == 1 or one_ms is None:
+        return "", gib
+    sums = {"bf16_sums": engine == "bf16 sums"}
+    return f"{step_ms(shape, one_ms, engine=kind, steps=steps, **layout, **sums):.1f}", gib

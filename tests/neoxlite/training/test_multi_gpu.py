@@ -1,0 +1,170 @@
+"""The script that measures several GPUs (benchmarks/gpu/multi.py), on CPUs: plan, schedule, arithmetic, worlds."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks" / "gpu"))
+
+import multi
+import multi_schedule
+from multi_items import BEHIND, Plan
+from multi_layouts import Layout, config
+from multi_predict import Shape, peak_gib, step_ms
+from multi_schedule import Schedule
+from multi_world import Item
+
+
+def plan(folder: Path, gpus: int) -> Plan:
+    return Plan(folder, gpus, "cuda", tiny=False, sizes=("1-3B",))
+
+
+def test_items_for_two_and_for_four_gpus(tmp_path: Path) -> None:
+    """Two GPUs have dp, tp and pp; four also the mixed layouts. What an item needs stands before it."""
+    two, four = (plan(tmp_path, gpus).items() for gpus in (2, 4))
+    names = [item.name for item in four]
+    assert len(set(names)) == len(names)
+    for mixed in ("dp2 x pp2", "dp2 x tp2", "tp2 x pp2"):
+        assert f"curve bf16 {mixed}" in names
+        assert f"reload fp32 {mixed}" in names
+    assert {item.name for item in two} & {f"curve bf16 {kind}" for kind in ("dp2 z1 direct", "dp2 z3", "tp2", "pp2")}
+    assert not any(" x " in item.name for item in two)
+    for items in (two, four):
+        for number, item in enumerate(items):
+            assert set(item.needs) <= {before.name for before in items[:number]}
+            assert item.ranks == 1 or len(item.gpus) == item.ranks
+
+
+# Largest sum of tensors measured on an H200, GiB: bf16 weights and gradients, fp32 states, nothing recomputed.
+@pytest.mark.parametrize(
+    ("shape", "measured"),
+    [
+        (Shape(24, 2048, 50304, 2048, 8), 47.5),
+        (Shape(24, 2048, 50304, 2048, 16), 76.2),
+        (Shape(32, 2560, 50304, 2048, 8), 83.4),
+        (Shape(32, 2560, 50304, 2048, 16), 130.2),
+        (Shape(12, 768, 50304, 2048, 32), 25.9),
+    ],
+)
+def test_memory_by_arithmetic(shape: Shape, measured: float) -> None:
+    """Within 6 % of what one GPU needed."""
+    assert peak_gib(shape, engine="direct") == pytest.approx(measured, rel=0.06)
+
+
+def test_parameters_by_arithmetic() -> None:
+    """Of the models 1.3B and 2.7B: the counts of Pythia's model cards for the same sizes."""
+    assert Shape(24, 2048, 50304, 2048, 8).parameters == 1414647808
+    assert Shape(32, 2560, 50304, 2048, 8).parameters == 2775208960
+
+
+def test_steps_by_arithmetic() -> None:
+    """A pipeline of two with 16 micro-steps idles a 17th; slices send four all-reduces a layer."""
+    shape = Shape(24, 2048, 0, 2048, 8)  # without a head, which is one stage's alone
+    assert step_ms(shape, 100, engine="deepspeed", stages=2, steps=16) == pytest.approx(100 * 17 / 2)
+    sent = 24 * 4 * 2 * 2048 * 8 * 2048  # bytes; on two GPUs each sends all of them once
+    assert step_ms(shape, 100, engine="x", tensor=2, bus=1e11) == pytest.approx(50 + sent / 1e8)
+
+
+def test_what_other_kernels_hide() -> None:
+    """Two collectives of 4 and 2 ms, of which computing leaves 1 and 2 uncovered."""
+    from multi_profile import exposure
+
+    found = exposure([(1.0, 5.0), (10.0, 12.0)], [(0.0, 3.0), (4.0, 8.0)])
+    assert found == {"collectives": 6.0, "compute": 7.0, "exposed": 3.0, "span": 12.0}
+
+
+# What items do below; called in forked processes.
+
+
+def say(ranks: Any, folder: Path, arguments: dict[str, Any]) -> dict[str, int]:
+    return {"rank": ranks.rank, "seen": len(os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","))}
+
+
+def fail(ranks: Any, folder: Path, arguments: dict[str, Any]) -> None:
+    raise ValueError("as planned")
+
+
+def die(ranks: Any, folder: Path, arguments: dict[str, Any]) -> None:
+    if ranks.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def hang(ranks: Any, folder: Path, arguments: dict[str, Any]) -> None:
+    time.sleep(60)
+
+
+def test_each_item_has_its_end_and_its_result_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that fails, one that is killed, one that hangs, one that is not reached: all others are known, and kept."""
+    monkeypatch.setattr(multi_schedule, "context", lambda fresh: multiprocessing.get_context("fork"))
+    results = multi.Results(tmp_path / "results.json")
+    items = [
+        Item("good", f"{__name__}:say", 2, gpus=(0, 1)),
+        Item("bad", f"{__name__}:fail", 1),
+        Item("dead", f"{__name__}:die", 2, limit_s=30),
+        Item("slow", f"{__name__}:hang", 1, limit_s=0.2),
+        Item("behind bad", f"{__name__}:say", 1, needs=("bad",)),
+        Item("behind good", f"{__name__}:say", 1, needs=("good",), alone=True),
+    ]
+    Schedule(items, results, tmp_path, together=2).run(time.monotonic() + 60)
+    known = json.loads((tmp_path / "results.json").read_text())
+    assert known["good"]["ranks"] == [{"rank": 0, "seen": 2}, {"rank": 1, "seen": 2}]
+    assert "ValueError: as planned" in known["bad"]["error"]
+    assert "-9" in known["dead"]["error"]
+    assert "limit" in known["slow"]["error"]
+    assert known["behind bad"]["error"] == "needs bad"
+    assert "ranks" in known["behind good"]
+    Schedule([Item("late", f"{__name__}:say", 1)], results, tmp_path, together=2).run(time.monotonic() - 1)
+    assert "late" not in multi.Results(tmp_path / "results.json").known
+
+
+@pytest.mark.ci
+def test_curves_and_checkpoints_of_two_layouts(world: Any, text_data: str, tmp_path: Path) -> None:
+    """One process, and two replicas with the direct optimizer: one curve, and each goes on from the other's save."""
+    import multi_train
+    from multi_table import BOUNDS, deviation
+
+    iterations, saved_at = 20, 20 - BEHIND
+    layouts = {"one": Layout(implementation="deepspeed"), "dp2": Layout(data=2, implementation="direct")}
+    data = {name: [text_data] for name in ("train_data_paths", "valid_data_paths", "test_data_paths")}
+    paths, curves = {}, {}
+    for name, layout in layouts.items():
+        keys = {**data, "tokenizer_type": "CharLevelTokenizer", "extra_save_iters": [saved_at], "log_interval": 1}
+        paths[name] = config(
+            tmp_path,
+            name,
+            "tiny",
+            layout,
+            precision="bfloat16",
+            sequence=32,
+            micro_batch=4 // layout.data,
+            accumulation=2,
+            iterations=iterations,
+            save=str(tmp_path / name),
+            make_vocab_size_divisible_by=64,
+            **keys,
+        )
+        arguments = {"config": paths[name], "saved_at": saved_at}
+        (tmp_path / f"job-{name}").mkdir()
+        found = world.run(layout.ranks, multi_train.train, tmp_path / f"job-{name}", arguments)
+        curves[name] = found[0]["losses"]
+    assert curves["one"][-1] < curves["one"][0] - 0.1, "it learns"
+    assert deviation(curves["dp2"], curves["one"]) < BOUNDS["bf16"]
+    checkpoints = {name: str(tmp_path / name / f"global_step{saved_at}") for name in layouts}
+    for name, layout in layouts.items():
+        arguments = {"config": paths[name], "checkpoints": checkpoints, "iterations": BEHIND}
+        found = world.run(layout.ranks, multi_train.reload, tmp_path / f"job-{name}", arguments)
+        for writer, losses in found[0]["losses"].items():
+            assert deviation(losses, curves[writer][-BEHIND:]) < BOUNDS["bf16"]
+            assert losses == curves[writer][-BEHIND:] or writer != name, "its own it goes on with bit for bit"
+        assert math.isfinite(losses[0])
