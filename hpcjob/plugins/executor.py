@@ -72,12 +72,22 @@ class FunctionExecutor(core.Executor):
         from hpcjob.plugins.profiles import profile_of
 
         bare = self.bare(self.parameters.get("gpus_per_node") or 0)
+        if bare and self._account([bare["name"]]) is None:
+            bare = {**bare, "scheduler": {**bare["scheduler"], "account": "none"}}  # none is missed
         return profile_of(self.parameters.get("profile"), self.scheduler, bare, self.name())
 
     @classmethod
     def bare(cls, gpus: int) -> Mapping[str, Any]:
         """Return the keys of a profile where the user has none, for nodes of so many GPUs; empty: one is needed."""
         return {}
+
+    def _account(self, profiles: Sequence[str]) -> str | None:
+        """Return the account that pays on a profile of these names."""
+        from hpcjob.load import load_settings
+
+        given = self.parameters.get("account") or os.environ.get("HPCJOB_ACCOUNT")
+        accounts = load_settings().accounts
+        return given or next((accounts[name] for name in profiles if name in accounts), None)
 
     def plan(self, count: int = 1, pickles: str = "PICKLES") -> Plan:
         """Return what a job of ``count`` functions would be: more than one are an array.
@@ -88,7 +98,6 @@ class FunctionExecutor(core.Executor):
         Raises:
             InputError: it does not fit the cluster.
         """
-        from hpcjob.load import load_settings
         from hpcjob.plan import make_plan
         from hpcjob.tracking.dependencies import found
 
@@ -98,15 +107,13 @@ class FunctionExecutor(core.Executor):
         asked = {**self.parameters, **({"array_limit": None} if count == 1 else {})}
         job = to_job(self.name(), asked, command=command, **({"array": f"0-{count - 1}"} if count > 1 else {}))
         job = without_memory(_completed(job, profile, self.name()), profile.scheduler.type)
-        settings = load_settings()
-        accounts = (settings.accounts.get(name) for name in (profile.name, *profile.aliases))
         after, notes = found(job, profile, ask=True) if job.after is not None else ([], [])
         return make_plan(
             job,
             profile,
             name=job.name or "submitit",
             interpreter=sys.executable,
-            account=job.account or os.environ.get("HPCJOB_ACCOUNT") or next(filter(None, accounts), None),
+            account=self._account([profile.name, *profile.aliases]),
             after=after,
             notes=notes,
         )

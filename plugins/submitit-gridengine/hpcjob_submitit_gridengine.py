@@ -24,7 +24,7 @@ class GridEngineJobEnvironment(FunctionJobEnvironment):
 class GridEngineExecutor(FunctionExecutor):
     """Submits functions to Grid Engine.
 
-    Without a profile or ``gridengine_queue``, which here is a site's resource type such as ``rt_F``, a job has one slot;
+    ``gridengine_queue`` is a site's type of node, such as ``rt_F``. Without it, or a profile, a job has one slot;
     ``gridengine_extra=["-pe smp 8"]`` asks for more.
     """
 

@@ -1,0 +1,161 @@
+"""What submitit promises, asked of one executor: the same acts on emulated and on real schedulers.
+
+Each act is a generator: it submits up to its first ``yield``, and looks at what came of it afterwards, so that many wait
+together. ``python -m tests.hpcjob.plugins.acts CLUSTER FOLDER PARAMETERS ACT...`` runs them where a test cannot go.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import submitit
+from submitit.core.utils import FailedJobError, UncompletedJobError
+
+from tests.hpcjob.plugins import functions
+
+Act = Callable[[submitit.AutoExecutor], Iterator[None]]
+WAIT_S = 90
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+
+
+def says(job: Any, words: str) -> bool:
+    """Return whether a job has printed ``words``."""
+    return words in (job.stdout() or "")
+
+
+def results(executor: submitit.AutoExecutor) -> Iterator[None]:
+    """A result, what was printed, the environment; the same from a pickle of the job and from its folder and id."""
+    added = executor.submit(functions.add, 5, right=7)
+    told = executor.submit(functions.environment)
+    yield
+    assert added.result() == 12
+    assert added.done()
+    assert added.exception() is None
+    assert says(added, "たす 5\n")
+    assert "to stderr\n" in (added.stderr() or "")
+    assert "to stderr" not in (added.stdout() or "")
+    assert added.submission().kwargs == {"right": 7}
+    assert added.paths.submission_file.read_text().startswith("#!/bin/bash\n")
+    assert pickle.loads(pickle.dumps(added)).result() == 12
+    assert type(added)(executor.folder, added.job_id).result() == 12
+    known = told.result()
+    assert (known["job_id"], known["cluster"]) == (told.job_id, executor.cluster)
+    assert (known["num_tasks"], known["global_rank"], known["num_nodes"], known["hosts"]) == (1, 0, 1, 1)
+    assert known["cwd"] == str(Path.cwd())
+    until(lambda: told.state == "COMPLETED", "a job that has returned is COMPLETED")
+
+
+def exceptions(executor: submitit.AutoExecutor) -> Iterator[None]:
+    """An exception is told with its trace; a process that died without a pickle at once, with its last words."""
+    raised = executor.submit(functions.fail, "of its own")
+    died = executor.submit(functions.die, 7)
+    yield
+    with pytest.raises(FailedJobError, match="ValueError: of its own"):
+        raised.result()
+    with pytest.raises(UncompletedJobError, match="FAILED, exit code 7 .*left no result(.|\n)*about to die"):
+        died.result()
+    assert (died.state, died.get_info()["ExitCode"]) == ("FAILED", "7")
+
+
+def array(executor: submitit.AutoExecutor) -> Iterator[None]:
+    """The functions of a batch are one array, each with its own arguments, log and result; one may fail."""
+    with executor.batch():
+        jobs = [executor.submit(functions.add, number, 10) for number in range(3)]
+        bad = executor.submit(functions.fail, "one of four")
+    yield
+    assert [job.result() for job in jobs] == [10, 11, 12]
+    number = jobs[0].job_id.rpartition("_")[0]
+    assert [job.job_id for job in (*jobs, bad)] == [f"{number}_{index}" for index in range(4)]
+    assert all(says(job, f"たす {index}\n") for index, job in enumerate(jobs))
+    with pytest.raises(FailedJobError, match="one of four"):
+        bad.result()
+    assert type(bad)(executor.folder, f"{number}_1").result() == 11
+    assert jobs[0].watcher is bad.watcher
+
+
+def cancelled(executor: submitit.AutoExecutor) -> Iterator[None]:
+    """A running job is cancelled, and has no result; nobody waits for one."""
+    job = executor.submit(functions.sleep, 600)
+    yield
+    until(lambda: says(job, "asleep"), "the job runs")
+    assert not job.done(force_check=True)
+    assert job.state == "RUNNING"
+    job.cancel()
+    job.wait()
+    until(lambda: job.state == "CANCELLED", f"it is {job.state}")
+    with pytest.raises(UncompletedJobError, match="CANCELLED"):
+        job.result()
+
+
+def checkpointed(executor: submitit.AutoExecutor) -> Iterator[None]:
+    """Near its walltime a callable saves itself and runs again with what it saved, under the id that is known."""
+    job = executor.submit(functions.Patient(1), "saved")
+    yield
+    until(lambda: says(job, "attempt 1"), "the first attempt runs")
+    job._interrupt(timeout=True)
+    assert job.result() == ("saved", 2)
+    assert says(job, "attempt 1\n")
+    assert says(job, "attempt 2\n")
+
+
+def timed_out(executor: submitit.AutoExecutor) -> Iterator[None]:
+    """What cannot save itself ends near its walltime, and says why."""
+    job = executor.submit(functions.sleep, 600)
+    yield
+    until(lambda: says(job, "asleep"), "the job runs")
+    job._interrupt(timeout=True)
+    with pytest.raises(FailedJobError, match="timed-out and not checkpointable"):
+        job.result()
+
+
+def tasks(executor: submitit.AutoExecutor) -> Iterator[None]:
+    """Two tasks on each of two nodes: each has its rank, log and result."""
+    executor.update_parameters(nodes=2, tasks_per_node=2)
+    job = executor.submit(functions.environment)
+    executor.update_parameters(nodes=1, tasks_per_node=1)
+    yield
+    told = job.results()
+    assert [one["global_rank"] for one in told] == [0, 1, 2, 3]
+    assert [(one["node"], one["local_rank"]) for one in told] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert {(one["num_tasks"], one["num_nodes"], one["hosts"], one["job_id"]) for one in told} == {
+        (4, 2, 2, job.job_id)
+    }
+    assert job.num_tasks == 4
+    assert job.task(3).result() == told[3]
+    assert "global_rank=3(4)" in (job.task(3).stdout() or "")
+
+
+def together(executor: submitit.AutoExecutor, *acts: Act) -> None:
+    """Run acts, all of whose jobs are submitted before the first is looked at."""
+    running = [(act, act(executor)) for act in acts]
+    for _, act in running:
+        next(act)
+    for what, act in running:
+        with pytest.raises(StopIteration):
+            next(act)
+        print(f"{what.__name__}: as it should be", flush=True)
+
+
+def main(cluster: str, folder: str, parameters: str, *names: str) -> None:
+    """Run the acts of these names."""
+    executor = submitit.AutoExecutor(folder, cluster=cluster)
+    executor.update_parameters(timeout_min=5, **json.loads(parameters))
+    together(executor, *(globals()[name] for name in names))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
