@@ -320,6 +320,7 @@ class Prepared(msgspec.Struct, frozen=True):
     sources: Sources
 
 
+Adapt = Callable[[JobFile, ClusterProfile], tuple[JobFile, ClusterProfile]]
 FindAfter = Callable[[JobFile, ClusterProfile], tuple[list[Dependency], list[str]]]
 
 
@@ -349,6 +350,7 @@ def prepare_all(
     overrides: Iterable[Override] = (),
     interpreter: str | None = None,
     find_after: FindAfter | None = None,
+    adapt: Adapt | None = None,
 ) -> list[Prepared]:
     """Bring job file, profile, options and settings together; return the plan of each job of a sweep, else of one.
 
@@ -360,6 +362,7 @@ def prepare_all(
         overrides: values on top of the job file; a path ``profile.X`` sets X of the profile.
         interpreter: Python of a job that names none; default: the one that runs this.
         find_after: finds the jobs that ``after`` names; None leaves it out.
+        adapt: changes job and profile before they are brought together.
 
     Raises:
         InputError: a file or value is refused; the message names its place.
@@ -391,10 +394,11 @@ def prepare_all(
         wanted = with_lines(_to_job(point))
         if wanted.mail and wanted.mail_to is None:
             wanted = msgspec.structs.replace(wanted, mail_to=settings.mail_to)
+        wanted, used = adapt(wanted, cluster) if adapt else (wanted, cluster)
         after, about = find_after(wanted, cluster) if find_after and wanted.after is not None else ([], [])
         plan = make_plan(
             wanted,
-            cluster,
+            used,
             name=path.stem,
             interpreter=interpreter or sys.executable,
             account=wanted.account or os.environ.get("HPCJOB_ACCOUNT") or _account(settings, cluster),

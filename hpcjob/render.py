@@ -60,11 +60,14 @@ def render(plan: Plan, *, jobdir: str | None = None, template: Path | None = Non
     return render_with_notes(plan, jobdir=jobdir, template=template).script
 
 
-def render_with_notes(plan: Plan, *, jobdir: str | None = None, template: Path | None = None) -> Rendered:
+def render_with_notes(
+    plan: Plan, *, jobdir: str | None = None, template: Path | None = None, interactive: bool = False
+) -> Rendered:
     """Return the batch script of ``plan``.
 
     Args:
         jobdir: folder of the job, which exists when the script starts; None: the script makes one.
+        interactive: the same with a shell in the place of the work (``templates/interactive.sh.j2``).
         template: a template to use in place of ``templates/<scheduler>.sh.j2``.
 
     Raises:
@@ -72,10 +75,11 @@ def render_with_notes(plan: Plan, *, jobdir: str | None = None, template: Path |
         HpcjobError: a template is missing or broken, or puts out a value that went through no filter.
     """
     scheduler = plan.profile.scheduler.type
-    main = _GIVEN if template else f"{scheduler}.sh.j2"
+    main = _GIVEN if template else "interactive.sh.j2" if interactive else f"{scheduler}.sh.j2"
     loader = Loader(template, _GIVEN)
+    context = {**_context(plan, jobdir), **(_of_shell(plan) if interactive else {})}
     try:
-        text = environment(loader, scheduler).get_template(main).render(_context(plan, jobdir))
+        text = environment(loader, scheduler).get_template(main).render(context)
     except jinja2.TemplateNotFound as error:
         raise HpcjobError(f"there is no template {error.name}", hint="put it into a folder `templates`") from None
     except jinja2.TemplateSyntaxError as error:
@@ -85,11 +89,11 @@ def render_with_notes(plan: Plan, *, jobdir: str | None = None, template: Path |
         used = ", ".join(map(str, loader.used.values()))
         raise HpcjobError(f"template: {error.message}", hint=f"mend one of {used}") from None
     told = tuple(f"template {name} is {path}" for name, path in loader.own().items())
-    header = _header(plan, loader) + "".join(f"# note: {comment(note)}\n" for note in told)
+    header = _header(plan, loader, interactive=interactive) + "".join(f"# note: {comment(note)}\n" for note in told)
     return Rendered(text.replace(f"\n{_SOURCES_LINE}", f"\n{header}", 1), (*plan.notes, *told))
 
 
-def _header(plan: Plan, loader: Loader) -> str:
+def _header(plan: Plan, loader: Loader, *, interactive: bool) -> str:
     """Return the lines that say what the script was made from."""
     digest = f"sha256 {loader.sha256[:12]}"
     lines = [f"{plan.profile.title}: made by hpcjob {__version__}"]
@@ -100,7 +104,10 @@ def _header(plan: Plan, loader: Loader) -> str:
     ]
     lines.append(f"template {' over '.join(list(loader.used)[:2])} and parts, {digest}")
     submit = SUBMIT_COMMANDS[plan.profile.scheduler.type]
-    if plan.profile.scheduler.account == "-g-cli":
+    if interactive:
+        lines.append("the shell of hpcjob interactive, started by its command; the directives say what is asked")
+        lines.append("shellcheck disable=SC2034,SC2154")  # of what a job's steps set and use
+    elif plan.profile.scheduler.account == "-g-cli":
         group = plan.account or "GROUP"
         lines.append(f"submit: {submit} -g {group} FILE   (the group is taken on the command line only)")
     else:
@@ -153,6 +160,27 @@ def _context(plan: Plan, jobdir: str | None) -> dict[str, Any]:
         "remote": plan.nodes > 1 and "pdsh" in plan.launchers,
         "ssh_port": profile.ssh.port,
         "steps": [_step(plan, step, number) for number, step in enumerate(plan.steps, 1)],
+    }
+
+
+def _of_shell(plan: Plan) -> dict[str, Any]:
+    """Return what the template of a shell needs beside a job's context."""
+    launcher = next((step.launcher for step in plan.steps if step.launcher != "none"), plan.steps[0].launcher)
+    any_ = PlannedStep(
+        name="launch", argv=("true",), launcher=launcher, env={}, python=plan.steps[0].python, is_train=False
+    )
+    ranks = plan.world_size if launcher != "none" else 1
+    shape = f"{plan.nodes} node{'s' if plan.nodes > 1 else ''}"
+    if plan.gpus_per_node:
+        shape = f"{plan.nodes} x {plan.gpus_per_node} GPU{'s' if plan.gpus_per_node > 1 else ''}"
+    started = f"{ranks} ranks by {launcher}" if ranks > 1 else "one process"
+    work = ", ".join(step.name for step in plan.steps)
+    return {
+        "parent": f"{plan.profile.scheduler.type}.sh.j2",
+        "any": _step(plan, any_, 0),
+        "shell_s": 0 if plan.profile.scheduler.type == "local" else plan.walltime_s,
+        "shape": shape,
+        "advice": f"; `launch COMMAND...`: {started}, `launch`: the job's own work ({work}), `exit`: the end",
     }
 
 

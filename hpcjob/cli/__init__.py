@@ -10,6 +10,7 @@ from neoxlite.common.cli import LazyGroup, run
 _COMMANDS = {
     "render": ("hpcjob.cli.render:render", "Print the batch script of a job."),
     "submit": ("hpcjob.cli.submit:submit", "Submit a job, and follow it if asked."),
+    "interactive": ("hpcjob.cli.interactive:interactive", "Start a shell on compute nodes, with a job's environment."),
     "status": ("hpcjob.cli.status:status", "State of jobs."),
     "list": ("hpcjob.cli.list:list_jobs", "Jobs you submitted, newest first."),
     "show": ("hpcjob.cli.show:show", "Everything known of one job."),

@@ -11,7 +11,7 @@ import click
 from hpcjob.errors import InputError
 
 if TYPE_CHECKING:
-    from hpcjob.load import FindAfter
+    from hpcjob.load import Adapt, FindAfter
     from hpcjob.plan import Plan
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -89,6 +89,7 @@ def plans_from_options(
     after: Sequence[str] = (),
     settings: Sequence[str] = (),
     find_after: FindAfter | None = None,
+    adapt: Adapt | None = None,
 ) -> list[Plan]:
     """Return the plans that the options of `job_options` ask for: one, or one for each point of a sweep.
 
@@ -114,7 +115,7 @@ def plans_from_options(
     for item in settings:
         path, value = _split(item, "--set", "a.b=c")
         overrides.append(Override(path, value, f"--set {path}", is_yaml=True))
-    prepared = prepare_all(job, profile=profile, overrides=overrides, find_after=find_after)
+    prepared = prepare_all(job, profile=profile, overrides=overrides, find_after=find_after, adapt=adapt)
     return [one.plan for one in prepared]
 
 

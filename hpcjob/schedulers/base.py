@@ -7,13 +7,14 @@ holds -> `Scheduler.cancel`. `command_scheduler` has what all schedulers that ar
 from __future__ import annotations
 
 import abc
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcjob.arrays import numbered
-from hpcjob.errors import SchedulerError
+from hpcjob.errors import InputError, SchedulerError
 from hpcjob.states import State
 
 if TYPE_CHECKING:
@@ -118,6 +119,36 @@ class Answer:
         return Answer({**self.reports, **other.reports}, self.problem or other.problem)
 
 
+@dataclass(frozen=True)
+class ShellRequest:
+    """A shell on compute nodes, as `Scheduler.shell_command` asks for it.
+
+    Attributes:
+        options: what a job would ask by directives, each as words: ``("-l", "walltime=01:00:00")``.
+        shell: absolute path of the program that is the shell.
+        command: the profile's own command in the place of the usual one; empty: the usual one.
+        group: the account, where it is taken on the command line only.
+    """
+
+    options: tuple[tuple[str, ...], ...]
+    shell: Path
+    command: tuple[str, ...] = ()
+    group: str | None = None
+
+    def without(self, *names: str) -> list[str]:
+        """Return the words of all options but those that begin with one of ``names`` (``--output``: ``--output=x``)."""
+        return [word for words in self.options if words[0].partition("=")[0] not in names for word in words]
+
+
+def require_plain(path: Path, option: str) -> None:
+    """Refuse a path that ``option`` would not take as one. Raises InputError."""
+    if not re.fullmatch(r"[A-Za-z0-9_./+-]+", str(path)):
+        raise InputError(
+            f"{path}: {option} takes no path with other characters than letters, digits and _ . + -",
+            hint="start from a folder with a plain name",
+        )
+
+
 class UnclearSubmitError(SchedulerError):
     """The scheduler did not say whether it took the job: look it up, never submit again."""
 
@@ -206,6 +237,14 @@ class Scheduler(abc.ABC):
             SchedulerError: it refused or did not answer.
         """
         return False
+
+    def shell_command(self, request: ShellRequest) -> list[str]:
+        """Return the command that gives a shell on compute nodes, in this terminal.
+
+        Raises:
+            InputError: the path of the shell cannot be handed to it.
+        """
+        raise InputError(f"{self.type} gives no shells", hint="submit a job: hpcjob submit")
 
     def server(self) -> str:
         """Return which server the jobs of here belong to; empty: the default one."""

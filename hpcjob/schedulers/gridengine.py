@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hpcjob.errors import SchedulerError
 from hpcjob.schedulers import commands
-from hpcjob.schedulers.base import Answer, JobRef, Report, Submission, Submitted
+from hpcjob.schedulers.base import Answer, JobRef, Report, ShellRequest, Submission, Submitted
 from hpcjob.schedulers.command_scheduler import CommandScheduler, livelier, the_one, whole_lines
 from hpcjob.states import State
 
@@ -56,6 +56,12 @@ class GridEngineScheduler(CommandScheduler):
         plan = submission.plan
         group = plan.account if plan.profile.scheduler.account == "-g-cli" else None
         return "qsub", *(("-g", group) if group else ()), "-terse", str(submission.script)
+
+    def shell_command(self, request: ShellRequest) -> list[str]:
+        """``qrsh`` with a terminal of its own for a command (``-pty yes``); the environment stays here."""
+        options = request.without("-e", "-hold_jid", "-j", "-M", "-m", "-o", "-S", "-t", "-tc")
+        group = ("-g", request.group) if request.group else ()
+        return [*(request.command or ("qrsh",)), *group, *options, "-pty", "yes", str(request.shell)]
 
     def query_id(self, job: JobRef) -> str:
         """See `CommandScheduler.query_id`."""

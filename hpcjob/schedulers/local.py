@@ -20,7 +20,7 @@ from hpcjob.arrays import parse_spec
 from hpcjob.errors import InputError, SchedulerError
 from hpcjob.regular import read_regular
 from hpcjob.schedulers import local_elements, supervisor
-from hpcjob.schedulers.base import Answer, JobRef, Report, Scheduler, Submission, Submitted, tag_of
+from hpcjob.schedulers.base import Answer, JobRef, Report, Scheduler, ShellRequest, Submission, Submitted, tag_of
 from hpcjob.schedulers.commands import clean_environment
 from hpcjob.schedulers.supervisor import LocalJob
 from hpcjob.states import State
@@ -46,6 +46,10 @@ class LocalScheduler(Scheduler):
     def command_line(self, submission: Submission) -> tuple[str, ...]:
         """The script is run by bash, below a supervisor."""
         return "bash", str(submission.script)
+
+    def shell_command(self, request: ShellRequest) -> list[str]:
+        """A shell here."""
+        return [*request.command, "bash", str(request.shell)]
 
     def submit(self, submission: Submission) -> Submitted:
         """Start the supervisor and return the id that it prints when the script is written down and may start."""

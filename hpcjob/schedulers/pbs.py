@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hpcjob.errors import SchedulerError
 from hpcjob.schedulers import commands
-from hpcjob.schedulers.base import Answer, JobRef, Report, Submission, Submitted
+from hpcjob.schedulers.base import Answer, JobRef, Report, ShellRequest, Submission, Submitted, require_plain
 from hpcjob.schedulers.command_scheduler import CommandScheduler, the_one, whole_lines
 from hpcjob.states import State
 
@@ -71,6 +71,12 @@ class PbsScheduler(CommandScheduler):
     def command_line(self, submission: Submission) -> tuple[str, ...]:
         """``qsub SCRIPT``: the rest is in its directives; the environment stays here (no ``-V``)."""
         return "qsub", str(submission.script)
+
+    def shell_command(self, request: ShellRequest) -> list[str]:
+        """``qsub -I``, whose shell is the program of ``-S`` (``finish_exec`` of ``src/resmom/start_exec.c``)."""
+        require_plain(request.shell, "qsub -S")
+        options = request.without("-e", "-J", "-j", "-k", "-M", "-m", "-o", "-r")
+        return [*(request.command or ("qsub", "-I")), *options, "-S", str(request.shell)]
 
     def own_id(self, job: JobRef) -> str:
         """An array is ``123[].pbs1`` here, its element ``123[7].pbs1``; to hpcjob 123.pbs1 and 123.pbs1_7."""

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from hpcjob.errors import InputError, SchedulerError
-from hpcjob.schedulers.base import Answer, JobRef, Report, Submission, Submitted
+from hpcjob.schedulers.base import Answer, JobRef, Report, ShellRequest, Submission, Submitted, require_plain
 from hpcjob.schedulers.command_scheduler import CommandScheduler, the_one, whole_lines
 from hpcjob.schedulers.commands import Finished
 from hpcjob.states import State
@@ -79,6 +79,13 @@ class PjmScheduler(CommandScheduler):
         Jobs that come after one another are the steps of one step job, and the options that say so depend on its id.
         """
         return "pjsub", *_step_options(submission), str(submission.script)
+
+    def shell_command(self, request: ShellRequest) -> list[str]:
+        """``pjsub --interact`` starts the login shell, which bash makes ours before its first prompt."""
+        require_plain(request.shell, "pjsub -x")
+        options = request.without("-e", "-j", "-m", "-o", "--bulk", "--mail-list", "--norestart", "--sparam")
+        becomes = f"PROMPT_COMMAND=exec {request.shell}"
+        return [*(request.command or ("pjsub", "--interact")), *options, "-x", becomes]
 
     def own_id(self, job: JobRef) -> str:
         """An element of a bulk job is ``123[7]`` here; 123_7 would be a step."""

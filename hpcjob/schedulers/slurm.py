@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from hpcjob.errors import SchedulerError
 from hpcjob.schedulers import commands
-from hpcjob.schedulers.base import Answer, JobRef, Report, Submission, Submitted
+from hpcjob.schedulers.base import Answer, JobRef, Report, ShellRequest, Submission, Submitted
 from hpcjob.schedulers.command_scheduler import CommandScheduler, livelier
 from hpcjob.states import State
 
@@ -55,6 +55,8 @@ _HISTORY_HEADER = "JobID|State|ExitCode|JobName"
 _LOOKUP_HEADER = "JOBID|COMMENT|COMMAND"
 # The request may have reached the controller before the answer was lost.
 _UNCLEAR = r"timed out|connection reset|zero bytes were transmitted|unexpected message|transport endpoint|broken pipe"
+# Of sbatch alone, or of no use in a terminal.
+_NOT_OF_A_SHELL = ("--output", "--open-mode", "--no-requeue", "--signal", "--mail-type", "--mail-user")
 _ASSOCIATIONS = "`sacctmgr show assoc user=$USER format=account,qos` lists yours"
 _HINTS = {
     r"invalid account|account.*(?:not permitted|not valid)": f"choose another --account; {_ASSOCIATIONS}",
@@ -92,6 +94,20 @@ class SlurmScheduler(CommandScheduler):
         extra = (*submission.plan.profile.scheduler.extra, *submission.plan.job.extra)
         own = any(_COMMENT.match(directive) for directive in extra)
         return "sbatch", "--parsable", *(() if own else (f"--comment={submission.tag}",)), str(submission.script)
+
+    def shell_command(self, request: ShellRequest) -> list[str]:
+        """``salloc``, and in it a step on the first node that takes nothing away from others (``--overlap``)."""
+        options = request.without(*_NOT_OF_A_SHELL)
+        step = [
+            "--nodes=1",
+            "--ntasks=1",
+            "--ntasks-per-node=1",
+            "--overlap",
+            "--cpu-bind=none",
+            "--preserve-env",
+            "--pty",
+        ]
+        return [*(request.command or ("salloc",)), *options, "srun", *step, str(request.shell)]
 
     def parse_submit(self, stdout: str, stderr: str) -> Submitted | None:
         """Read ``ID`` or ``ID;CLUSTER``, or sbatch's sentence where a wrapper drops the option.

@@ -6,7 +6,7 @@
 #$ -l h_rt=01:00:00
 #$ -j y
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 aaadf5b090a9
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 8e11c0088e69
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -198,7 +198,10 @@ environment() { # print the commands that give a shell elsewhere what was set he
     esac
   done
 }
-(umask 077 && { environment && declare -f check_gpus set_limits && declare -px NCCL_IB_TIMEOUT; } >"$jobdir/env.sh")
+write_environment() { # for the ranks
+  (umask 077 && { environment && declare -f check_gpus set_limits && declare -px NCCL_IB_TIMEOUT; } >"$jobdir/env.sh")
+}
+write_environment
 
 (umask 077 && {
   date +%Y-%m-%dT%H:%M:%S%:z

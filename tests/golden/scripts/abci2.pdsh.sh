@@ -7,7 +7,7 @@
 #$ -j y
 #$ -l USE_SSH=1
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 75b50c0187ac
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 9238bb43b90d
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -196,7 +196,10 @@ environment() { # print the commands that give a shell elsewhere what was set he
     esac
   done
 }
-(umask 077 && { environment && declare -f check_gpus set_limits && declare -px NCCL_IB_TIMEOUT; } >"$jobdir/env.sh")
+write_environment() { # for the ranks
+  (umask 077 && { environment && declare -f check_gpus set_limits && declare -px NCCL_IB_TIMEOUT; } >"$jobdir/env.sh")
+}
+write_environment
 
 (umask 077 && {
   date +%Y-%m-%dT%H:%M:%S%:z

@@ -10,7 +10,7 @@
 #PBS -J 0-2%2
 #PBS -r y
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 b3e34837d765
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 00874f05996c
 # submit: qsub FILE
 
 set -euo pipefail
@@ -177,7 +177,10 @@ environment() { # print the commands that give a shell elsewhere what was set he
     esac
   done
 }
-(umask 077 && { environment && declare -f check_gpus set_limits && declare -px CUDA_DEVICE_MAX_CONNECTIONS NCCL_IB_HCA TASK; } >"$jobdir/env.sh")
+write_environment() { # for the ranks
+  (umask 077 && { environment && declare -f check_gpus set_limits && declare -px CUDA_DEVICE_MAX_CONNECTIONS NCCL_IB_HCA TASK; } >"$jobdir/env.sh")
+}
+write_environment
 
 (umask 077 && {
   date +%Y-%m-%dT%H:%M:%S%:z

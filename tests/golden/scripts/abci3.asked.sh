@@ -11,7 +11,7 @@
 #PBS -l place=scatter:excl
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 c6b97a648d1f
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 a33b6efef334
 # submit: qsub FILE
 
 set -euo pipefail
@@ -219,7 +219,10 @@ environment() { # print the commands that give a shell elsewhere what was set he
     esac
   done
 }
-(umask 077 && { environment && declare -f check_gpus set_limits && declare -px CUDA_DEVICE_MAX_CONNECTIONS NCCL_IB_HCA; } >"$jobdir/env.sh")
+write_environment() { # for the ranks
+  (umask 077 && { environment && declare -f check_gpus set_limits && declare -px CUDA_DEVICE_MAX_CONNECTIONS NCCL_IB_HCA; } >"$jobdir/env.sh")
+}
+write_environment
 
 (umask 077 && {
   date +%Y-%m-%dT%H:%M:%S%:z

@@ -11,7 +11,7 @@
 #PBS -v RTYPE=rt_HF,USE_SSH=1
 #PBS -m ae
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 b70acccef2b3
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 3cf8e33fcca7
 # submit: qsub FILE
 
 set -euo pipefail
@@ -199,7 +199,10 @@ environment() { # print the commands that give a shell elsewhere what was set he
     esac
   done
 }
-(umask 077 && { environment && declare -f check_gpus set_limits && declare -px CUDA_DEVICE_MAX_CONNECTIONS GREETING LINES NCCL_IB_HCA; } >"$jobdir/env.sh")
+write_environment() { # for the ranks
+  (umask 077 && { environment && declare -f check_gpus set_limits && declare -px CUDA_DEVICE_MAX_CONNECTIONS GREETING LINES NCCL_IB_HCA; } >"$jobdir/env.sh")
+}
+write_environment
 
 (umask 077 && {
   date +%Y-%m-%dT%H:%M:%S%:z

@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 f73655ff5c2c
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 d75e7c172d39
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -151,7 +151,10 @@ environment() { # print the commands that give a shell elsewhere what was set he
     esac
   done
 }
-(umask 077 && { environment && declare -f check_gpus set_limits && declare -px TASK; } >"$jobdir/env.sh")
+write_environment() { # for the ranks
+  (umask 077 && { environment && declare -f check_gpus set_limits && declare -px TASK; } >"$jobdir/env.sh")
+}
+write_environment
 
 (umask 077 && {
   date +%Y-%m-%dT%H:%M:%S%:z

@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 9f122cb240db
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 148731aa5021
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -165,7 +165,10 @@ environment() { # print the commands that give a shell elsewhere what was set he
     esac
   done
 }
-(umask 077 && { environment && declare -f check_gpus set_limits; } >"$jobdir/env.sh")
+write_environment() { # for the ranks
+  (umask 077 && { environment && declare -f check_gpus set_limits; } >"$jobdir/env.sh")
+}
+write_environment
 
 (umask 077 && {
   date +%Y-%m-%dT%H:%M:%S%:z

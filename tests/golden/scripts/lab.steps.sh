@@ -13,7 +13,7 @@
 #SBATCH --no-requeue
 #SBATCH --comment=x
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 d753e502791d
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 4c4f3eb774e9
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -198,7 +198,10 @@ environment() { # print the commands that give a shell elsewhere what was set he
     esac
   done
 }
-(umask 077 && { environment && declare -f check_gpus set_limits && declare -px GREETING LINES; } >"$jobdir/env.sh")
+write_environment() { # for the ranks
+  (umask 077 && { environment && declare -f check_gpus set_limits && declare -px GREETING LINES; } >"$jobdir/env.sh")
+}
+write_environment
 
 (umask 077 && {
   date +%Y-%m-%dT%H:%M:%S%:z

@@ -9,7 +9,7 @@
 #PJM -o %n.%j.out
 #PJM --norestart
 # Wisteria/BDEC-01 Aquarius, the University of Tokyo: made by hpcjob 0.1.0
-# template pjm.sh.j2 over base.sh.j2 and parts, sha256 970d16a09962
+# template pjm.sh.j2 over base.sh.j2 and parts, sha256 6ced92d9c658
 # submit: pjsub FILE
 
 set -euo pipefail
@@ -192,7 +192,10 @@ environment() { # print the commands that give a shell elsewhere what was set he
     esac
   done
 }
-(umask 077 && { environment && declare -f check_gpus set_limits && declare -px CUDA_DEVICE_MAX_CONNECTIONS; } >"$jobdir/env.sh")
+write_environment() { # for the ranks
+  (umask 077 && { environment && declare -f check_gpus set_limits && declare -px CUDA_DEVICE_MAX_CONNECTIONS; } >"$jobdir/env.sh")
+}
+write_environment
 
 (umask 077 && {
   date +%Y-%m-%dT%H:%M:%S%:z
