@@ -1,6 +1,6 @@
 """What submitit promises, asked of one executor: the same acts on emulated and on real schedulers.
 
-Each act is a generator: it submits up to its first ``yield``, and looks at what came of it afterwards, so that many wait
+Each act is a generator: it submits up to its ``yield``, and looks at what came of it afterwards, so that many wait
 together. ``python -m tests.hpcjob.plugins.acts CLUSTER FOLDER PARAMETERS ACT...`` runs them where a test cannot go.
 """
 
@@ -66,7 +66,7 @@ def exceptions(executor: submitit.AutoExecutor) -> Iterator[None]:
     yield
     with pytest.raises(FailedJobError, match="ValueError: of its own"):
         raised.result()
-    with pytest.raises(UncompletedJobError, match="FAILED, exit code 7 .*left no result(.|\n)*about to die"):
+    with pytest.raises(UncompletedJobError, match=r"FAILED, exit code 7 .*left no result(.|\n)*about to die"):
         died.result()
     assert (died.state, died.get_info()["ExitCode"]) == ("FAILED", "7")
 

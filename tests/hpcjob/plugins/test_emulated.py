@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from submitit.core.utils import FailedJobError, UncompletedJobError
 
-from hpcjob.errors import SchedulerError
 from hpcjob.plugins import job as job_module
 from tests.hpcjob.plugins import acts, functions
 from tests.hpcjob.plugins.conftest import SYSTEMS, MakePlace

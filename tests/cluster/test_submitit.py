@@ -1,0 +1,57 @@
+"""submitit on a real Slurm and a real Grid Engine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.test_gridengine import GridEngineUser, cell
+from tests.cluster.test_gridengine import user as gridengine_user
+from tests.cluster.testbed import Testbed
+from tests.cluster.testbed.bed import REPOSITORY
+from tests.cluster.testbed.gridengine import GROUPS
+from tests.cluster.user import PROFILE, User
+from tests.hpcjob.plugins.conftest import site_packages
+
+pytestmark = pytest.mark.cluster
+
+__all__ = ["cell", "gridengine_user", "site_packages"]  # fixtures
+
+ACTS = ("tasks", "checkpointed", "results", "exceptions", "array", "cancelled", "timed_out")
+WITH_PROFILE: dict[str, Any] = {"gridengine_profile": "cell", "gridengine_account": GROUPS[0]}
+
+
+@pytest.fixture(scope="session")
+def packages(bed: Testbed, site_packages: Path) -> Path:
+    """The distributions where all hosts see them."""
+    return shutil.copytree(site_packages, bed.folder / "site-packages")
+
+
+def run(user: User, packages: Path, cluster: str, parameters: dict[str, Any], *acts: str) -> None:
+    """Run acts on the login host; each says that it was as it should be."""
+    words = [sys.executable, "-m", "tests.hpcjob.plugins.acts", cluster, str(user.folder / "logs")]
+    user.environment["PYTHONPATH"] = f"{packages}:{REPOSITORY}"
+    done = user.run(*words, json.dumps(parameters), *acts, check=False, timeout_s=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line.partition(":")[0] for line in done.stdout.splitlines() if "as it should be" in line] == list(acts)
+
+
+def test_slurm(user: User, packages: Path) -> None:
+    """Everything at once, by profile: ``scontrol requeue`` starts a job anew under its id."""
+    run(user, packages, "hpcjob", {"hpcjob_profile": PROFILE}, *ACTS)
+
+
+def test_gridengine(gridengine_user: GridEngineUser, packages: Path) -> None:
+    """By a profile with whole nodes, for a group: two nodes' tasks."""
+    run(gridengine_user, packages, "gridengine", WITH_PROFILE, "tasks")
+
+
+def test_gridengine_without_a_profile(gridengine_user: GridEngineUser, packages: Path) -> None:
+    """One slot each: a job that exits with 99 is started anew under its id."""
+    acts = [act for act in ACTS if act != "tasks"]
+    run(gridengine_user, packages, "gridengine", {}, *acts)
