@@ -83,9 +83,9 @@ def restore(
     line = compare_architecture(folder, manifest.training, spec, hint=_OTHER)
     if line is not None and not own and topology.rank == 0:
         print(line, file=sys.stderr, flush=True)
-    # On a CPU bf16 saves nothing that matters here and is slower.
-    low = cfg.precision == "bfloat16" and device.type == "cuda"
+    # On a CPU half precision saves nothing that matters here and is slower.
+    low = {"bfloat16": torch.bfloat16, "fp16": torch.float16} if device.type == "cuda" else {}
     with torch.device(device):
-        model = GPTModel(spec).to(torch.bfloat16 if low else torch.float32)
+        model = GPTModel(spec).to(low.get(cfg.precision, torch.float32))
     load_weights(folder, model)
     return Restored(folder, int(manifest.training["iteration"]), cfg, tokenizer, model.eval())

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from neoxlite.config.architecture import GATED
-from neoxlite.config.precision import TRAINED
 from neoxlite.config.reader import Entry
 
 _PLACEHOLDER = re.compile(r"<[A-Za-z][\w .-]*>")
@@ -16,16 +15,7 @@ _LEAST_GATED_WIDTH = 2  # in hidden sizes; published models have 2.6 and more
 
 def hardly_meant(values: Mapping[str, Any], entries: Mapping[str, Entry]) -> list[str]:
     """Return warnings about values that are valid and yet look like a slip."""
-    return [*_placeholders(entries), *_narrow_mlp(values, entries), *_untrained(values, entries)]
-
-
-def _untrained(values: Mapping[str, Any], entries: Mapping[str, Entry]) -> Iterator[str]:
-    """A precision that is resolved and counted with, but refused when training begins."""
-    if values["precision"] in TRAINED:
-        return
-    place = next((f"{entries[key].where}: " for key in ("fp16", "precision") if key in entries), "")
-    off = "fp16.enabled=false --set precision" if values["fp16"] else "precision"
-    yield f"{place}precision {values['precision']} is not trained yet; in bfloat16 it is: --set {off}=bfloat16"
+    return [*_placeholders(entries), *_narrow_mlp(values, entries)]
 
 
 def _placeholders(entries: Mapping[str, Entry]) -> Iterator[str]:

@@ -138,6 +138,28 @@ def _check_kv_heads(values: Mapping[str, Any], where: Where) -> None:
         )
 
 
+def check_sequence(values: Mapping[str, Any], tensor: int, where: Where) -> None:
+    """Check that sequence parallelism can share out the sequence over ``tensor`` ranks. Raises ConfigError."""
+    length = values["seq_length"]
+    if values["sequence_parallel"] and length % tensor:
+        raise where.error(
+            f"sequence_parallel cannot share out seq_length {length} over model_parallel_size {tensor}",
+            "sequence_parallel",
+            hint=f"nearest: seq_length {length // tensor * tensor or tensor} or {-(-length // tensor) * tensor}",
+        )
+
+
+def check_accumulation(dtype: str | None, precision: str, where: Where) -> None:
+    """Check that gradients are added up in fp32 or in the precision of the weights. Raises ConfigError."""
+    own = {"bfloat16": "bf16"}.get(precision, precision)
+    if dtype not in (None, "fp32", own):
+        raise where.error(
+            f"data_types.grad_accum_dtype: {dtype} does not go with precision {precision}",
+            "data_types",
+            hint="use fp32" if own == "fp32" else f"use fp32 or {own}",
+        )
+
+
 def check_training(values: Mapping[str, Any], where: Where) -> None:
     """Check the rules between learning rate, checkpoints, loss and data. Raises ConfigError."""
     if values["min_lr"] > values["lr"]:

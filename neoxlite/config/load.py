@@ -12,9 +12,17 @@ from neoxlite.config.advice import differences, hardly_meant
 from neoxlite.config.architecture import Architecture, expand_attention
 from neoxlite.config.batch import Batch, Layout, layout, resolve_batch
 from neoxlite.config.blocks import BLOCKS, typed_block
-from neoxlite.config.checks import Where, check_model, check_optimizer, check_training
+from neoxlite.config.checks import (
+    Where,
+    check_accumulation,
+    check_model,
+    check_optimizer,
+    check_sequence,
+    check_training,
+)
 from neoxlite.config.keys import Key, Support, block_table, key_table, near_names, old_key_table
 from neoxlite.config.neox import NeoxConfig
+from neoxlite.config.offload import Offload, resolve_offload
 from neoxlite.config.old_keys import modernise
 from neoxlite.config.overrides import apply_overrides, default_block
 from neoxlite.config.precision import resolve_precision, resolve_zero_stage
@@ -126,6 +134,7 @@ class _Resolver:
         self.warnings = warnings
         self.asked_world_size = world_size
         self.where = Where(entries, files.paths)
+        self.offload: Offload | None = None
 
     def resolve(self, allow_unsupported: bool) -> NeoxConfig:
         values = self.values
@@ -165,6 +174,9 @@ class _Resolver:
         world_size = next((size for size in (asked, given) if size is not None), max(1, pipe) * max(1, model))
         with self.where.of("pipe_parallel_size", "model_parallel_size"):
             sizes = layout(world_size, pipe, model, self.values["num_attention_heads"])
+        check_sequence(values, sizes.model, self.where)
+        if values["sequence_parallel"] and sizes.model == 1:
+            self.warnings.append("sequence_parallel has no effect: model_parallel_size is 1")
         values.update(
             global_num_gpus=world_size,
             world_size=world_size,
@@ -201,6 +213,8 @@ class _Resolver:
             stage, reason = resolve_zero_stage(block["stage"], values["precision"], sizes.pipe)
         if reason is not None:
             self.warnings.append(f"ZeRO stage {block['stage']} is raised to {stage}: {reason}")
+        with self.where.of("zero_optimization"):
+            self.offload = resolve_offload(block, stage)
         values.update(zero_optimization=block, zero_stage=stage)
         for name in ("reduce_scatter", "contiguous_gradients", "reduce_bucket_size", "allgather_bucket_size"):
             values[f"zero_{name}"] = block.get(name, default[name])
@@ -208,6 +222,7 @@ class _Resolver:
 
     def _data_types(self, precision: str) -> dict[str, Any]:
         block = dict(self.values["data_types"] or {})
+        check_accumulation(block.get("grad_accum_dtype"), precision, self.where)
         if block.get("grad_accum_dtype") is None and precision == "bfloat16":
             block["grad_accum_dtype"] = "fp32"
             self.warnings.append("bfloat16: gradients are accumulated in fp32 (data_types.grad_accum_dtype)")
@@ -242,6 +257,7 @@ class _Resolver:
             notes=differences(values, self.entries),
             unsupported=unsupported,
             zero_stage_reason=reason,
+            offload=self.offload,
             batch=batch,
             architecture=Architecture(
                 **{name: values[name] for name in shape}, attention_kinds=tuple(values["attention_config"])

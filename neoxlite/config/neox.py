@@ -10,6 +10,7 @@ from typing import Any, Literal
 from neoxlite.config.architecture import Architecture
 from neoxlite.config.batch import Batch
 from neoxlite.config.keys import Support, block_table, key_table
+from neoxlite.config.offload import Offload
 from neoxlite.config.overrides import default_block
 from neoxlite.config.partition import layer_names, partition
 from neoxlite.config.precision import Precision
@@ -54,8 +55,8 @@ class NeoxConfig:
     pos_emb: str
     rotary_pct: float
     rotary_emb_base: int
-    activation: str
     sliding_window_width: int | None
+    activation: str
     bias_gelu_fusion: bool
     use_bias_in_norms: bool
     use_bias_in_attn_linear: bool
@@ -80,6 +81,7 @@ class NeoxConfig:
     pipe_parallel_size: int
     model_parallel_size: int
     pipe_partition_method: str
+    sequence_parallel: bool
     global_num_gpus: int
 
     # Precision and engine
@@ -89,8 +91,13 @@ class NeoxConfig:
     fp16: dict[str, Any] | None
     bf16: dict[str, Any] | None
     data_types: dict[str, Any]
+    fp32_allreduce: bool
+    communication_data_type: str | None
     checkpoint_activations: bool
     checkpoint_num_layers: int
+    recompute_granularity: Literal["full", "selective"]
+    partition_activations: bool
+    checkpoint_in_cpu: bool
 
     # Optimiser and schedule
     optimizer: dict[str, Any]
@@ -176,6 +183,8 @@ class NeoxConfig:
     """What neoxlite cannot train, and what to do about it; empty unless `load_config` was told to go on."""
     zero_stage_reason: str | None
     """Why ``zero_stage`` is not the configured one, or None."""
+    offload: Offload | None
+    """Where the optimizer's states are, if not on the device."""
     architecture: Architecture
     batch: Batch
     _entries: Mapping[str, Entry]
@@ -216,7 +225,8 @@ class NeoxConfig:
 
     def flops_per_iteration(self, padded_vocab: int) -> float:
         """Return the floating-point operations of one iteration over all GPUs, recomputation included."""
-        return self.architecture.flops_per_iteration(padded_vocab, self.train_batch_size, self.checkpoint_activations)
+        again = self.checkpoint_activations and self.recompute_granularity == "full"  # selective repeats no product
+        return self.architecture.flops_per_iteration(padded_vocab, self.train_batch_size, again)
 
     def pipeline_partition(self, num_stages: int, padded_vocab: int | None = None) -> list[int]:
         """Return ``num_stages + 1`` bounds over the ``num_layers + 5`` layers, by ``pipe_partition_method``.

@@ -7,13 +7,11 @@ stages its gradient norm counts the first stage only; ZeRO 2 and 3 cannot be com
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from neoxlite.errors import ConfigError
 
 Precision = Literal["fp32", "fp16", "bfloat16"]
-TRAINED: Final[tuple[Precision, ...]] = ("fp32", "bfloat16")
-"""What the engine trains in; the others are for arithmetic."""
 
 
 def resolve_precision(

@@ -14,18 +14,24 @@ import torch
 from torch import Tensor
 
 
-def dropout(x: Tensor, probability: float, place: str) -> Tensor:
-    """Zero elements of ``x`` (samples, ...) with ``probability`` and scale up the rest.
+def dropout(x: Tensor, probability: float, place: str, part: tuple[int, int] = (0, 1)) -> Tensor:
+    """Zero elements of ``x`` (samples, length, ...) with ``probability`` and scale up the rest.
 
     Args:
         place: names the dropout in the model.
+        part: which part of the length ``x`` is: (number, of how many). Its mask is that part of the whole one's.
     """
     if probability == 0:
         return x
     keep = torch.empty_like(x, dtype=torch.bool)
     generator = torch.Generator(x.device)
+    number, parts = part
+    whole = keep.new_empty((parts * x.shape[1], *x.shape[2:])) if parts > 1 else None
     for row, mask in enumerate(keep):
-        mask.bernoulli_(1 - probability, generator=generator.manual_seed(_seed_of(row, place)))
+        drawn = mask if whole is None else whole
+        drawn.bernoulli_(1 - probability, generator=generator.manual_seed(_seed_of(row, place)))
+        if whole is not None:
+            mask.copy_(whole.chunk(parts)[number])
     return x * keep * (1 / (1 - probability))
 
 

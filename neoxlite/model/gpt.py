@@ -46,7 +46,7 @@ class GPTModel(nn.Module):
             loss_mask: (batch, length) weights of the tokens in the mean; None counts all alike.
         """
         embedding, *middle, head = self.layers
-        x = run_layers(middle, embedding(tokens), self.spec)
+        x = run_layers(middle, embedding(tokens), self.spec, self.topology)
         if labels is not None and self.fused_head_loss:
             assert isinstance(head, Head | TiedHead)
             return head_loss(x, head.matrix, labels, loss_mask)

@@ -19,7 +19,7 @@ from neoxlite.model.norms import build_norm
 from neoxlite.model.rotary import Rotary
 from neoxlite.model.sinusoids import Sinusoids
 from neoxlite.model.spec import ModelSpec
-from neoxlite.parallel.collectives import copy_to_tensor_parallel, reduce_from_tensor_parallel
+from neoxlite.parallel.collectives import column_product, reduce_from_tensor_parallel
 from neoxlite.parallel.linear import ColumnParallelLinear
 from neoxlite.parallel.slicing import sliced_parameter
 from neoxlite.parallel.topology import Topology
@@ -45,7 +45,7 @@ class VocabularyTable(Table):
         self.topology = topology
 
     def forward(self, indices: Tensor) -> Tensor:
-        """(...) -> (..., hidden), whole on every rank."""
+        """(batch, length) -> (batch, length, hidden); with sequence parallelism this rank's part of the length."""
         if self.topology.tensor_size == 1:
             return super().forward(indices)
         rows = self.weight.shape[0]
@@ -56,7 +56,7 @@ class VocabularyTable(Table):
 
     def logits(self, x: Tensor) -> Tensor:
         """(..., hidden) -> (..., padded vocabulary / tp): the table as the matrix of a tied head."""
-        return F.linear(copy_to_tensor_parallel(x, self.topology), self.weight)
+        return column_product(x, self.weight, None, self.topology)
 
 
 class Embedding(nn.Module):
@@ -70,16 +70,21 @@ class Embedding(nn.Module):
             self.position_embeddings = Table(nn.Parameter(torch.empty(spec.max_position_embeddings, spec.hidden_size)))
         self.sinusoids = Sinusoids(spec.hidden_size) if spec.pos_emb == "sinusoidal" else None
         self.dropout = spec.hidden_dropout
+        self.part = topology.sequence_part
 
     def forward(self, tokens: Tensor, start: int = 0) -> Tensor:
-        """(batch, length) -> (batch, length, hidden); the first token stands at position ``start``."""
+        """(batch, length) -> (batch, length, hidden); the first token stands at position ``start``.
+
+        With sequence parallelism this rank's part of the length.
+        """
         x = self.word_embeddings(tokens)
+        first = start + self.part[0] * x.shape[1]
+        end = first + x.shape[1]
         if self.position_embeddings is not None:
-            x = x + self.position_embeddings(torch.arange(start, start + tokens.shape[1], device=tokens.device))
+            x = x + self.position_embeddings(torch.arange(first, end, device=tokens.device))
         if self.sinusoids is not None:
-            end = start + tokens.shape[1]
-            x = x + self.sinusoids.table(end, x.device, x.dtype)[start:]
-        return dropout(x, self.dropout, "embedding") if self.training else x
+            x = x + self.sinusoids.table(end, x.device, x.dtype)[first:]
+        return dropout(x, self.dropout, "embedding", self.part) if self.training else x
 
 
 class Block(nn.Module):
@@ -90,28 +95,40 @@ class Block(nn.Module):
         self.block = block
         self.parallel = spec.parallel_residual
         self.dropout = spec.hidden_dropout
+        self.part = topology.sequence_part
         self.input_layernorm = build_norm(spec)
         self.attention = SelfAttention(spec, block, topology, rotary)
         self.post_attention_layernorm = None if spec.shared_norm else build_norm(spec)
         self.mlp = MLP(spec, topology)
+        self.deferring = False
+        """Whether the last sum is left to the next block, whose norm reads it (`neoxlite.model.recompute`)."""
 
-    def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        """(batch, length, hidden) -> (batch, length, hidden)."""
+    def forward(
+        self, x: Tensor, cache: KeyValueCache | None = None, pending: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """(batch, length, hidden) -> (batch, length, hidden).
+
+        With ``pending`` the input is the sum of both, and the output two tensors whose sum is meant.
+        """
+        if pending is not None:
+            x = x + pending
         normed = self.input_layernorm(x)
         attended = self._drop(self.attention(normed, cache), "attention")
         if self.parallel:
             if self.post_attention_layernorm is not None:
                 normed = self.post_attention_layernorm(x)
-            return x + attended + self._drop(self.mlp(normed), "mlp")
+            fed = self._drop(self.mlp(normed), "mlp")
+            return x + attended + fed if pending is None else (x, attended + fed)
         x = x + attended
         # Sequential branches always have a norm of their own.
         assert self.post_attention_layernorm is not None
-        return x + self._drop(self.mlp(self.post_attention_layernorm(x)), "mlp")
+        fed = self._drop(self.mlp(self.post_attention_layernorm(x)), "mlp")
+        return x + fed if pending is None else (x, fed)
 
     def _drop(self, x: Tensor, branch: str) -> Tensor:
         if not self.training or self.dropout == 0:
             return x
-        return dropout(x, self.dropout, f"{self.block}/{branch}")
+        return dropout(x, self.dropout, f"{self.block}/{branch}", self.part)
 
 
 class Border(nn.Module):

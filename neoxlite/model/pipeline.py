@@ -46,7 +46,7 @@ class PipelineStage(PipelineModule):  # type: ignore[misc] # DeepSpeed has no ty
         """
         if self.before_micro_batch is not None:
             self.before_micro_batch()
-        return run_layers(self.forward_funcs, x, self.spec)
+        return run_layers(self.forward_funcs, x, self.spec, self.topology_of_ranks)
 
     def _partition_layers(self, method: str = "") -> None:
         """Set this stage's layers. DeepSpeed's own way knows our classes' names, not GPT-NeoX's."""

@@ -51,6 +51,9 @@ class ModelSpec:
     init_method_std: float = 0.02
     checkpoint_activations: bool = False
     checkpoint_num_layers: int = 1
+    recompute_granularity: str = "full"
+    partition_activations: bool = False
+    checkpoint_in_cpu: bool = False
 
     @property
     def head_size(self) -> int:
@@ -110,6 +113,10 @@ class ModelSpec:
             init_method_std=cfg.init_method_std,
             checkpoint_activations=bool(cfg.checkpoint_activations),
             checkpoint_num_layers=cfg.checkpoint_num_layers,
+            recompute_granularity=cfg.recompute_granularity,
+            # With sequence parallelism the ranks have parts already.
+            partition_activations=bool(cfg.partition_activations) and not cfg.sequence_parallel,
+            checkpoint_in_cpu=bool(cfg.checkpoint_in_cpu),
         )
 
 

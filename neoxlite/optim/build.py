@@ -48,6 +48,8 @@ def _why_not_direct(cfg: Any) -> str | None:
         return f"zero_optimization.stage: {cfg.zero_stage}"
     if cfg.pipe_parallel_size > 1:
         return f"pipe_parallel_size: {cfg.pipe_parallel_size}"
+    if cfg.offload is not None:
+        return "zero_optimization.offload_optimizer"
     return None
 
 

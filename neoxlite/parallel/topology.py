@@ -56,11 +56,20 @@ class Topology:
     parallel.
     """
 
-    def __init__(self, grid: Grid | None = None, rank: int = 0, groups: dict[str, ProcessGroup | None] | None = None):
+    def __init__(
+        self,
+        grid: Grid | None = None,
+        rank: int = 0,
+        groups: dict[str, ProcessGroup | None] | None = None,
+        *,
+        sequence_parallel: bool = False,
+    ):
         self.grid = grid if grid is not None else Grid()
         self.rank = rank
         self.pipeline_rank, self.data_rank, self.tensor_rank = self.grid.coordinates(rank)
         self._groups = groups if groups is not None else {}
+        self.sequence_parallel = sequence_parallel and self.grid.tensor > 1
+        """Whether each tensor-parallel rank has its part of the sequence between the sliced matrices."""
 
     @property
     def data_size(self) -> int:
@@ -76,6 +85,11 @@ class Topology:
     def tensor_size(self) -> int:
         """Number of ranks over which each matrix is sliced."""
         return self.grid.tensor
+
+    @property
+    def sequence_part(self) -> tuple[int, int]:
+        """Which part of the sequence this rank has between the sliced matrices: (number, of how many)."""
+        return (self.tensor_rank, self.tensor_size) if self.sequence_parallel else (0, 1)
 
     def group(self, axis: str) -> ProcessGroup | None:
         """Return this rank's group along "pipeline", "data" or "tensor"; None if it is alone there."""
@@ -110,7 +124,7 @@ class Topology:
     get_tensor_model_parallel_group = get_model_parallel_group
 
 
-def create_topology(grid: Grid, rank: int) -> Topology:
+def create_topology(grid: Grid, rank: int, *, sequence_parallel: bool = False) -> Topology:
     """Make the process groups of ``grid``; every rank of the initialised world must call this together."""
     import torch.distributed as dist
 
@@ -123,4 +137,4 @@ def create_topology(grid: Grid, rank: int) -> Topology:
             group = dist.group.WORLD if len(ranks) == grid.world_size else dist.new_group(ranks)
             if rank in ranks:
                 groups[axis] = group
-    return Topology(grid, rank, groups)
+    return Topology(grid, rank, groups, sequence_parallel=sequence_parallel)

@@ -5,7 +5,9 @@ The rules, each found by comparison with plain torch (DeepSpeed 0.19.8):
 * fp16 and bf16 need ZeRO stage 1: without ZeRO the optimizer begins with a step of zero gradients. The configuration
   raises the stage; this module refuses what would still get through.
 * The norm of an fp32 run without ZeRO is not reported by DeepSpeed; it is computed, and the clipping done, here.
-* bf16 accumulates gradients in fp32 unless data_types.grad_accum_dtype asks otherwise.
+* bf16 accumulates gradients in fp32 unless data_types.grad_accum_dtype asks otherwise; fp16 in fp16, as in GPT-NeoX.
+* The loss scale of fp16 is `neoxlite.optim.loss_scale`: DeepSpeed's own halves the gradient of a step that doubles it.
+* The optimizer of CPU offload is torch's fused AdamW: DeepSpeed's own has to be compiled before it can run.
 * DeepSpeed's own ZeRO stage 1 is slow on GPUs: `neoxlite.optim.direct_zero` takes its place there.
 """
 
@@ -25,6 +27,8 @@ from torch import Tensor, nn
 
 from neoxlite.errors import ConfigError
 from neoxlite.optim.build import build_optimizer, uses_direct_zero
+from neoxlite.optim.loss_scale import LossScale
+from neoxlite.parallel.collectives import sum_gradients_of_parts
 from neoxlite.parallel.distributed import quiet_stdout
 from neoxlite.parallel.slicing import slicing_of
 from neoxlite.parallel.topology import Topology
@@ -38,8 +42,7 @@ from neoxlite.training.stragglers import ForwardClock
 Batch = Tensor | npt.NDArray[np.int64]
 """Tokens of a micro-batch, int64 [micro, seq_length + 1], on the host."""
 
-_DTYPES = {"fp32": torch.float32, "bfloat16": torch.bfloat16}
-_ACCUMULATION = {"fp32": "fp32", "bf16": "bf16", "bfloat16": "bf16", "float32": "fp32"}
+_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bfloat16": torch.bfloat16}
 # Keys of zero_optimization that tune a stage and leave its results alone.
 _ZERO_TUNING = (
     "allgather_partitions",
@@ -66,6 +69,8 @@ class Step:
     """Global L2 norm of the accumulated gradient, before clipping."""
     skipped: bool
     """Whether the step was left out because the norm is not finite."""
+    loss_scale: float | None = None
+    """In fp16: the scale after the step."""
 
 
 class Engine:
@@ -74,7 +79,7 @@ class Engine:
     def __init__(self, cfg: Any, model: nn.Module, topology: Topology, device: torch.device, eod: int | None):
         import deepspeed
 
-        check_supported(cfg)
+        check_supported(cfg, device)
         self.device = device
         self.topology = topology
         self.accumulation = cfg.gradient_accumulation_steps
@@ -86,17 +91,23 @@ class Engine:
         self._eod = eod if cfg.eod_mask_loss else None
         model = model.to(device)
         direct, note = uses_direct_zero(cfg, device)
+        fused = cfg.offload is not None or (device.type == "cuda" and not direct)
         self.notes = [note] if note else []
         """Lines for the user about what this engine does without."""
         with quiet_stdout(), _direct_zero(cfg) if direct else contextlib.nullcontext():
             self.deepspeed, *_ = deepspeed.initialize(
                 model=model,
-                optimizer=build_optimizer(cfg, model, fused=device.type == "cuda" and not direct),
+                optimizer=build_optimizer(cfg, model, fused=fused),
                 config=deepspeed_config(cfg, direct=direct),
                 mpu=self._mpu(),
                 dist_init_required=False,
             )
         self.module: nn.Module = self.deepspeed.module
+        sum_gradients_of_parts(self.module, topology)
+        self.loss_scale: LossScale | None = None
+        """In fp16 only."""
+        if cfg.precision == "fp16":
+            self.loss_scale = self.optimizer.loss_scaler = LossScale.from_block(cfg.fp16 or {})
         self.phases = Phases()
         """Measures the phases of a step; without effect unless replaced by one that does."""
         self.clock = ForwardClock(device)
@@ -137,7 +148,7 @@ class Engine:
         if self.zero_stage > 0:
             norm = self.deepspeed.get_global_grad_norm()
             skipped = not self.deepspeed.was_step_applied()
-        return Step(torch.stack(losses).float().mean(), norm, skipped)
+        return Step(torch.stack(losses).float().mean(), norm, skipped, self._settled_scale())
 
     def mean_loss(self, batches: Iterator[Batch], count: int, stop: StopSignal | None = None) -> Tensor | None:
         """Return the mean loss (fp32 scalar) over ``count`` micro-batches of every replica, with dropout off.
@@ -185,6 +196,13 @@ class Engine:
         """Return the number, in the iteration's batch, of the first sample of this replica's ``micro_batch``."""
         return (micro_batch * self.topology.data_size + self.topology.data_rank) * self._micro
 
+    def _settled_scale(self) -> float | None:
+        """Let the loss scale follow the step that was taken, and return it. Raises LossScaleError at its least."""
+        if self.loss_scale is None:
+            return None
+        self.loss_scale.settle()
+        return self.loss_scale.scale
+
     def _clip_gradients(self) -> tuple[Tensor, bool]:
         """Clip the reduced fp32 gradients; drop them if they are not finite, which makes the step do nothing."""
         parameters = list(self.module.parameters())
@@ -221,15 +239,23 @@ def model_inputs(batch: Batch, device: torch.device, eod: int | None) -> tuple[T
 
 
 def model_dtype(precision: str) -> torch.dtype:
-    """Return the parameters' dtype. Raises ConfigError for fp16, which is not supported yet."""
-    if precision not in _DTYPES:
-        raise ConfigError(f"precision {precision} is not supported yet", hint="use precision: bfloat16, or fp32")
+    """Return the parameters' dtype."""
     return _DTYPES[precision]
 
 
-def check_supported(cfg: Any) -> None:
+def computes_in_fp16(device: torch.device) -> bool:
+    """Tell whether a device can train in fp16: few CPUs can, and those slowly."""
+    return device.type == "cuda"
+
+
+def check_supported(cfg: Any, device: torch.device) -> None:
     """Raise ConfigError for parallelism and precision that the trainer does not have yet, or that cannot work."""
-    model_dtype(cfg.precision)
+    if cfg.precision == "fp16" and not computes_in_fp16(device):
+        off = "--set fp16.enabled=false " if cfg.fp16 else ""
+        raise ConfigError(
+            "fp16 trains on GPUs only, and this run has none",
+            hint=f"run it on a GPU, or in another precision: {off}--set precision=bfloat16",
+        )
     if cfg.pipe_partition_method.lower() != "parameters":  # that one waits for the vocabulary
         stage_bounds(cfg)
     if cfg.zero_stage == 0 and cfg.precision != "fp32":
@@ -237,9 +263,6 @@ def check_supported(cfg: Any) -> None:
             f"{cfg.precision} needs zero_optimization.stage: 1",
             hint="without ZeRO, DeepSpeed begins such a run with an optimizer step of zero gradients",
         )
-    for key in ("offload_optimizer", "offload_param", "cpu_offload"):
-        if cfg.zero_optimization.get(key):
-            raise ConfigError(f"zero_optimization.{key} is not supported yet", hint=f"leave {key} out")
 
 
 def _direct_zero(cfg: Any) -> contextlib.AbstractContextManager[None]:
@@ -257,23 +280,33 @@ def deepspeed_config(cfg: Any, *, direct: bool = False) -> dict[str, Any]:
         "gradient_accumulation_steps": cfg.gradient_accumulation_steps,
         "gradient_clipping": cfg.gradient_clipping if cfg.zero_stage > 0 else 0.0,
         "steps_per_print": None,
+        "zero_force_ds_cpu_optimizer": False,
         "zero_allow_untested_optimizer": True,
         "zero_optimization": {
             **{key: block[key] for key in _ZERO_TUNING if key in block},
             "stage": cfg.zero_stage,
+            **({"offload_optimizer": cfg.offload.deepspeed_block()} if cfg.offload else {}),
         },
         # It waits for the device in every micro-batch.
         "timers": {"throughput": {"enabled": False}},
     }
+    if cfg.sequence_parallel and cfg.pipe_parallel_size > 1:
+        # DeepSpeed takes what tensor-parallel ranks send to be the same, and has each send a part of it.
+        config["pipeline"] = {"pipe_partitioned": False, "grad_partitioned": False}
+    communication = "fp32" if cfg.fp32_allreduce else cfg.communication_data_type
+    if communication:
+        config["communication_data_type"] = communication
     if cfg.precision == "bfloat16":
         config["bf16"] = {"enabled": True}
         config["data_types"] = {"grad_accum_dtype": "bf16" if direct else _accumulation(cfg)}
+    elif cfg.precision == "fp16":
+        # Of a dynamic scale's numbers only that it is one: `LossScale` has them.
+        config["fp16"] = {"enabled": True, "loss_scale": (cfg.fp16 or {}).get("loss_scale", 0)}
+        config["data_types"] = {"grad_accum_dtype": _accumulation(cfg)}
     return config
 
 
 def _accumulation(cfg: Any) -> str:
-    """Return the dtype in which a bf16 run adds up gradients."""
-    asked = str((cfg.data_types or {}).get("grad_accum_dtype") or "fp32")
-    if asked not in _ACCUMULATION:
-        raise ConfigError(f"data_types.grad_accum_dtype: {asked} is unknown", hint="use fp32 or bf16")
-    return _ACCUMULATION[asked]
+    """Return the dtype in which a bf16 or fp16 run adds up gradients."""
+    default = "fp16" if cfg.precision == "fp16" else "fp32"
+    return str((cfg.data_types or {}).get("grad_accum_dtype") or default)

@@ -50,8 +50,8 @@ def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None =
                 f"the configuration is for {cfg.world_size} ranks, but {ranks.world_size} were started",
                 hint="start as many, or leave global_num_gpus out",
             )
-        check_supported(cfg)
         device = choose_device(ranks.local_rank)
+        check_supported(cfg, device)
         prepare(device)
         join_world(ranks, device)
         if ranks.rank > 0:
@@ -66,7 +66,7 @@ def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None =
             watch.start(device)
             _acquire(lock, ranks, device)
             grid = Grid(max(1, cfg.pipe_parallel_size), cfg.data_parallel_size, cfg.model_parallel_size)
-            topology = create_topology(grid, ranks.rank)
+            topology = create_topology(grid, ranks.rank, sequence_parallel=cfg.sequence_parallel)
             # Imported here: it pulls in the model and DeepSpeed, which `prepare` has to come before.
             from neoxlite.training.trainer import Trainer
 

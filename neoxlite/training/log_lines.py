@@ -76,6 +76,11 @@ def iteration_line(
     return " | ".join(fields)
 
 
+def overflow_line(iteration: int, loss_scale: float) -> str:
+    """Return the line of a step that fp16's range did not let be taken; the scale is the one after it."""
+    return f"iteration {iteration}: the gradient overflowed, the step was skipped; loss scale: {loss_scale:.1f}"
+
+
 def perplexity(loss: float) -> float:
     """Return exp(loss), infinity where it is beyond a float."""
     try:

@@ -76,9 +76,8 @@ class PipelineEngine(Engine):
         self._unclocked = True
         self.deepspeed.train_batch(self._pairs(batches))
         self.module.before_micro_batch = None
-        return Step(
-            self.deepspeed.dp_group_loss, self.deepspeed.get_global_grad_norm(), not self.deepspeed.was_step_applied()
-        )
+        norm, skipped = self.deepspeed.get_global_grad_norm(), not self.deepspeed.was_step_applied()
+        return Step(self.deepspeed.dp_group_loss, norm, skipped, self._settled_scale())
 
     def mean_loss(self, batches: Iterator[Batch], count: int, stop: StopSignal | None = None) -> Tensor | None:
         """Return the mean loss as `Engine.mean_loss` does, looking at ``stop`` each time the pipeline has drained.

@@ -116,6 +116,8 @@ def resume(
     load_weights(folder, engine.module, engine.topology)
     if saved["with_optimizer"] and not finetune and not getattr(cfg, "no_load_optim", False):
         load_optimizer(folder, engine, saved["optimizer_step"])
+        if engine.loss_scale is not None and saved.get("loss_scale"):
+            engine.loss_scale.restore(saved["loss_scale"])
     else:
         reset_master_weights(engine)
     say(f"  successfully loaded {folder}")
@@ -168,6 +170,7 @@ def checkpoint_contents(
         **dataclasses.asdict(position),
         "optimizer_step": OptimizerState(engine).step,
         "with_optimizer": not getattr(cfg, "no_save_optim", False),
+        "loss_scale": engine.loss_scale.state() if engine.loss_scale is not None else None,
         "schedule": schedule.state(),
         "precision": cfg.precision,
         "zero_stage": cfg.zero_stage,

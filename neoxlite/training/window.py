@@ -64,4 +64,5 @@ class Window:
         norms = [float(step.grad_norm) for step in self.steps]
         skipped = [step.skipped for step in self.steps]
         seconds = time.perf_counter() - self._began - self._paused_s
-        return Interval(iteration, seconds, values, self._lrs, norms, skipped, self._data_wait_s)
+        scales = [step.loss_scale for step in self.steps if step.loss_scale is not None]
+        return Interval(iteration, seconds, values, self._lrs, norms, skipped, self._data_wait_s, loss_scales=scales)

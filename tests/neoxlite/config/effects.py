@@ -96,6 +96,18 @@ def engine(cfg: NeoxConfig) -> dict[str, Any]:
     return deepspeed_config(cfg)
 
 
+def loss_scales(cfg: NeoxConfig) -> list[float]:
+    """The loss scale after each of some steps, of which the first five but the third overflow."""
+    from neoxlite.optim.loss_scale import LossScale
+
+    scale, seen = LossScale.from_block(cfg.fp16 or {}), []
+    for overflow in (True, True, False, True, True, *[False] * 8):
+        scale.update_scale(overflow)
+        scale.settle()
+        seen.append(scale.scale)
+    return seen
+
+
 def samples(cfg: NeoxConfig) -> dict[str, list[Any]]:
     """The first samples of each split."""
     from neoxlite.data import build_datasets

@@ -20,17 +20,13 @@ import pytest
 import yaml
 from forked_worlds import TINY, write_dataset
 
-from neoxlite.config import ConfigError, NeoxConfig, Support, key_table, load_config
+from neoxlite.config import NeoxConfig, Support, key_table, load_config
 from neoxlite.config.keys import block_table
-from neoxlite.config.precision import TRAINED
 from tests.neoxlite.config import effects
 from tests.neoxlite.config.samples import GOLDEN
 
 _Look = Callable[[NeoxConfig], Any]
 _Keys = dict[str, Any]
-
-# The engine refuses fp16 as a whole, so that its loss scale has no effect yet; see the last test.
-_WITH_FP16 = {name for name in block_table() if name.startswith("fp16.") and name != "fp16.enabled"}
 
 
 @dataclass(frozen=True)
@@ -57,6 +53,8 @@ def _adam(**params: Any) -> _Keys:
 
 
 _BF16 = {"bf16": {"enabled": True}}
+_FP16 = {"fp16": {"enabled": True, "initial_scale_power": 4, "loss_scale_window": 2}}
+_WITH_SCALE: _Keys = {**_FP16, "zero_optimization": {"stage": 2}}
 
 RESOLVED: dict[str, Pair] = {
     "train_batch_size": _facts(4, 8, gradient_accumulation_steps=None),
@@ -101,9 +99,9 @@ BUILT: dict[str, Pair] = {
     "rms_norm_epsilon": _model(1e-5, 1e-1, norm="rmsnorm"),
     "activation": _model("gelu", "relu"),
     "bias_gelu_fusion": _model(False, True),
-    "sliding_window_width": _model(2, 5),
     "rotary_pct": _model(0.25, 1.0),
     "rotary_emb_base": _model(100, 10000, rotary_pct=1.0),
+    "sliding_window_width": _model(2, 5),
     "gpt_j_residual": _model(False, True),
     "init_method": _model("normal", "small_init"),
     "output_layer_init_method": _model("scaled_normal", "wang_init"),
@@ -125,6 +123,14 @@ BUILT: dict[str, Pair] = {
     "weight_decay": Pair(effects.optimizer, 0.0, 0.1),
     "data_types": Pair(effects.engine, {"grad_accum_dtype": "fp32"}, {"grad_accum_dtype": "bf16"}, _BF16),
     "data_types.grad_accum_dtype": Pair(effects.engine, "fp32", "bf16", _BF16),
+    "fp16.loss_scale": Pair(effects.loss_scales, 0, 128, _FP16),
+    "fp16.initial_scale_power": Pair(effects.loss_scales, 4, 8, _FP16),
+    "fp16.loss_scale_window": Pair(effects.loss_scales, 2, 4, _FP16),
+    "fp16.hysteresis": Pair(effects.loss_scales, 1, 3, _FP16),
+    "fp16.consecutive_hysteresis": Pair(effects.loss_scales, False, True, _FP16),
+    "fp16.min_loss_scale": Pair(effects.loss_scales, 1, 8, _FP16),
+    "fp32_allreduce": Pair(effects.engine, False, True, _WITH_SCALE),
+    "communication_data_type": Pair(effects.engine, "fp16", "fp32", _WITH_SCALE),
     "zero_optimization.allgather_partitions": Pair(effects.engine, False, True),
     "zero_optimization.allgather_bucket_size": Pair(effects.engine, 1000, 2000),
     "zero_optimization.overlap_comm": Pair(effects.engine, False, True),
@@ -139,6 +145,10 @@ BUILT: dict[str, Pair] = {
     "kernels": Pair(effects.kernels, None, {"fused_head_loss": True}),
     "kernels.compile_blocks": Pair(effects.kernels, False, True),
     "kernels.fused_head_loss": Pair(effects.kernels, False, True),
+    "kernels.fused_gelu": Pair(effects.kernels, False, True),
+    "kernels.fused_rotary": Pair(effects.kernels, False, True),
+    "kernels.deferred_residual": Pair(effects.kernels, False, True),
+    "kernels.fp8": Pair(effects.kernels, False, True),
     "zero_optimization.implementation": Pair(
         effects.who_steps, "direct", "deepspeed", {**_BF16, "zero_optimization": {"stage": 1}}
     ),
@@ -220,7 +230,7 @@ def test_every_used_key_is_looked_at() -> None:
     tables = (RESOLVED, BUILT, READ, LAUNCHED, RUN)
     looked_at = [name for table in tables for name in table]
     assert len(looked_at) == len(set(looked_at))
-    assert set(looked_at) == used - _WITH_FP16
+    assert set(looked_at) == used
 
 
 def _configuration(folder: Path, pair: Pair, name: str, value: Any, **others: Any) -> NeoxConfig:
@@ -375,18 +385,3 @@ def _left_behind(folder: Path, text: str) -> Mapping[str, Any]:
     files = {path.relative_to(folder).parent for path in folder.glob("new/**/*")}
     counts = {str(parent): len(list((folder / parent).iterdir())) for parent in files}
     return {"entries": entries, "files": counts, "utilisation": "MFU" in text}
-
-
-def test_fp16_is_still_refused(tmp_path: Path) -> None:
-    """When the engine takes fp16, the keys of its loss scale need pairs above, and its warning goes."""
-    from neoxlite.training.engine import check_supported, model_dtype
-
-    cfg = _configuration(tmp_path, _facts(None, None), "fp16", {"enabled": True})
-    with pytest.raises(ConfigError, match="fp16 is not supported"):
-        check_supported(cfg)
-    told = "fp16 is not trained yet; in bfloat16 it is: --set fp16.enabled=false --set precision=bfloat16"
-    assert any(told in warning for warning in cfg.warnings)
-    mended = load_config(tmp_path / "tiny.yml", overrides={"fp16.enabled": False, "precision": "bfloat16"})
-    assert mended.precision in TRAINED
-    for precision in TRAINED:
-        model_dtype(precision)
