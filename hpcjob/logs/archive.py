@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from hpcjob.logs.compressed import open_log
-from hpcjob.logs.follow import CHUNK_BYTES, FileTail
+from hpcjob.logs.file_tail import CHUNK_BYTES, FileTail
 from hpcjob.logs.lines import Line
 
 

@@ -14,7 +14,6 @@ from hpcjob.logs import parse
 from hpcjob.logs.events import Event, Iteration, Job, origin
 from hpcjob.logs.failures import FailureReport
 from hpcjob.logs.filters import LineFilter
-from hpcjob.logs.follow import Wanted
 from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
 from hpcjob.logs.nccl import NcclReport
@@ -22,9 +21,10 @@ from hpcjob.logs.nccl_line import fold_nccl
 from hpcjob.logs.output import Output
 from hpcjob.logs.progress import NEEDLES, Progress
 from hpcjob.logs.report import Row, Shown
-from hpcjob.logs.scan import Interest, Shapes
+from hpcjob.logs.shapes import Interest, Shapes
 from hpcjob.logs.table import TABLE
 from hpcjob.logs.views import LossView, show_row
+from hpcjob.logs.wanted import Wanted
 
 _ATTENTION = ("cause", "symptom", "warning")
 PLAIN_LINES = 10

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from hpcjob.logs.digest import PLAIN_LINES, Digest
-from hpcjob.logs.follow import POLL_S, FileTail, Follower, last_of, pause, pauses, read_stream
+from hpcjob.logs.file_tail import FileTail, last_of
+from hpcjob.logs.follow import POLL_S, Follower, pause, pauses, read_stream
 from hpcjob.logs.lines import Line, LineParser, Splitter
 from hpcjob.logs.output import Output
 from hpcjob.logs.since import offset_since

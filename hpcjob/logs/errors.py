@@ -12,7 +12,7 @@ from hpcjob.logs.events import Event, Finding, ProcessEnd, Traceback, origin
 from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
 from hpcjob.logs.rulebook import Rulebook, load_errors
-from hpcjob.logs.scan import Interest, Shapes
+from hpcjob.logs.shapes import Interest, Shapes
 
 _TRACEBACK = "Traceback (most recent call last):"
 _CHAINED = ("During handling of the above exception", "was the direct cause of the following exception")

@@ -13,7 +13,7 @@ from hpcjob.logs.events import ErrorGroup, Event, Finding, ProcessEnd, Traceback
 from hpcjob.logs.fold import Fold, Group, without_numbers
 from hpcjob.logs.lines import Line
 from hpcjob.logs.report import Row
-from hpcjob.logs.scan import Interest, Shapes
+from hpcjob.logs.shapes import Interest, Shapes
 from hpcjob.logs.sources import short_name
 
 if TYPE_CHECKING:

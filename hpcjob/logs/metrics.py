@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from hpcjob.logs.events import Iteration
-from hpcjob.logs.follow import FileTail
+from hpcjob.logs.file_tail import FileTail
 from hpcjob.logs.lazy import lazy
 from hpcjob.logs.sources import Source
 

@@ -11,7 +11,7 @@ from hpcjob.logs.fold import Fold, Group, ranges, without_numbers
 from hpcjob.logs.lines import Line
 from hpcjob.logs.report import Row
 from hpcjob.logs.rulebook import load
-from hpcjob.logs.scan import Interest, Shapes
+from hpcjob.logs.shapes import Interest, Shapes
 
 # Lines of which a process writes many that say the same.
 _ALIKE = (b"] via P2P/", b" via SHM/", b" via NET/", b" via direct shared memory", b"GPU Direct RDMA ")

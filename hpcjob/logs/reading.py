@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from hpcjob.logs.compressed import Stream, open_log
 from hpcjob.logs.glue import unglue
 from hpcjob.logs.lines import Line, LineParser
-from hpcjob.logs.scan import Shapes, scan
+from hpcjob.logs.scan import scan
+from hpcjob.logs.shapes import Shapes
 from hpcjob.logs.sources import Source
 
 _MUCH_BYTES = 64 * 2**20  # of all files, from which on a multi-pattern engine is worth its start

@@ -12,7 +12,7 @@ from hpcjob.errors import InputError
 from hpcjob.logs.events import Iteration
 from hpcjob.logs.filters import LineFilter
 from hpcjob.logs.fold import ranges
-from hpcjob.logs.follow import Follower, Wanted, read_stream
+from hpcjob.logs.follow import Follower, read_stream
 from hpcjob.logs.lazy import lazy
 from hpcjob.logs.metrics import Metrics, sequence_length_of
 from hpcjob.logs.output import Output
@@ -21,6 +21,7 @@ from hpcjob.logs.show import show_files, show_stream
 from hpcjob.logs.sources import Source, attempt_of
 from hpcjob.logs.target import Target
 from hpcjob.logs.views import FilteredView, LinesView, LossView, ReportView, View, Whole, wanted_by
+from hpcjob.logs.wanted import Wanted
 
 if TYPE_CHECKING:
     from hpcjob.logs.digest import Digest
@@ -259,8 +260,9 @@ def _tell_of_next_jobs(target: Target, output: Output, view: View[Any]) -> None:
 
 def _learn_hosts(sources: Iterable[Source], wanted: LineFilter) -> None:
     """Read which rank runs where from the beginning of logs, where NCCL tells it: other prefixes have the rank only."""
-    from hpcjob.logs.follow import FileTail, Wanted
-    from hpcjob.logs.scan import Interest, Shapes
+    from hpcjob.logs.file_tail import FileTail
+    from hpcjob.logs.shapes import Interest, Shapes
+    from hpcjob.logs.wanted import Wanted
 
     for source in sources:
         if source.path.is_file():

@@ -12,13 +12,13 @@ from typing import Generic, Protocol, TypeVar
 from hpcjob.logs import parse
 from hpcjob.logs.events import Event, Iteration, LogLine, Validation, origin
 from hpcjob.logs.filters import LineFilter
-from hpcjob.logs.follow import Wanted
 from hpcjob.logs.lines import Line
 from hpcjob.logs.metrics import Metrics, sequence_length
 from hpcjob.logs.output import Output
 from hpcjob.logs.report import Row, Shown
-from hpcjob.logs.scan import Interest, Shapes
+from hpcjob.logs.shapes import Interest, Shapes
 from hpcjob.logs.table import TABLE, IterationTable
+from hpcjob.logs.wanted import Wanted
 
 T = TypeVar("T")
 _RECENT_AT_MOST = 100

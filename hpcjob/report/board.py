@@ -13,10 +13,11 @@ from pathlib import Path
 from hpcjob.errors import HpcjobError
 from hpcjob.logs import parse
 from hpcjob.logs.events import Iteration
-from hpcjob.logs.follow import Follower, Wanted
+from hpcjob.logs.follow import Follower
 from hpcjob.logs.lines import Line
 from hpcjob.logs.table import duration
 from hpcjob.logs.target import Target
+from hpcjob.logs.wanted import Wanted
 from hpcjob.report.collect import shapes
 from hpcjob.tracking.index import Index, read_index
 from hpcjob.tracking.lookup import find_job

@@ -20,7 +20,7 @@ from hpcjob.logs.events import Checkpoint, EngineStep, Event, Iteration, Memory,
 from hpcjob.logs.lines import Line
 from hpcjob.logs.metrics import sequence_length
 from hpcjob.logs.reading import Reader
-from hpcjob.logs.scan import Interest, Shapes
+from hpcjob.logs.shapes import Interest, Shapes
 from hpcjob.logs.sources import Source
 from hpcjob.report.attempts import Attempt, Log
 from hpcjob.report.json_lines import events_of_json

@@ -20,7 +20,7 @@ from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
 from hpcjob.logs.nccl import NcclReport
 from hpcjob.logs.rulebook import Rulebook, load
-from hpcjob.logs.scan import Interest, Shapes
+from hpcjob.logs.shapes import Interest, Shapes
 from hpcjob.logs.versions import SOFTWARE
 
 _PROGRESS = (b"iteration", b"steps: ", b"loss", b"Loss")

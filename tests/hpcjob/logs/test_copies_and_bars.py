@@ -10,7 +10,8 @@ import pytest
 
 from hpcjob.cli import main
 from hpcjob.logs.lines import LINE_LIMIT_BYTES
-from hpcjob.logs.scan import Interest, Shapes, scan
+from hpcjob.logs.scan import scan
+from hpcjob.logs.shapes import Interest, Shapes
 
 TITAN = (
     "[rank{0}]:[titan] 2025-06-01 12:00:00,000 - root - INFO - step: {1}  loss: {2:.4f}  grad_norm: 1.2345"

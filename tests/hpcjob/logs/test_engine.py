@@ -11,7 +11,8 @@ import pytest
 
 from hpcjob.logs import engine
 from hpcjob.logs import scan as scanning
-from hpcjob.logs.scan import Interest, Shapes, scan
+from hpcjob.logs.scan import scan
+from hpcjob.logs.shapes import Interest, Shapes
 
 TEXTS = {Interest.ALL: [b"out of memory", b"NCCL WARN", b"code = -9"], Interest.LAST: [b"iteration"]}
 FLOOD = [b"via P2P/"]

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcjob.errors import InputError
-from hpcjob.logs.follow import FileTail, Follower, follow, pause, pauses
+from hpcjob.logs.file_tail import FileTail
+from hpcjob.logs.follow import Follower, follow, pause, pauses
 from hpcjob.logs.lines import Line
 from hpcjob.logs.sources import JobFiles, Source, listed
 

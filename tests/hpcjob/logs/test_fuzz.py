@@ -17,7 +17,7 @@ from hpcjob.logs.digest import Digest
 from hpcjob.logs.explain import gather_stream, lines_of
 from hpcjob.logs.explain.judge import judge
 from hpcjob.logs.failures import FailureReport
-from hpcjob.logs.follow import FileTail
+from hpcjob.logs.file_tail import FileTail
 from hpcjob.logs.lines import LineParser, Splitter
 from hpcjob.logs.metrics import Metrics
 from hpcjob.logs.nccl import NcclReport

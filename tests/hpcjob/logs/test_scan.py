@@ -13,8 +13,9 @@ from hpcjob.logs.events import Iteration
 from hpcjob.logs.lines import LineParser
 from hpcjob.logs.metrics import Metrics
 from hpcjob.logs.output import Output
-from hpcjob.logs.scan import Interest, Scanner, Shapes, scan
+from hpcjob.logs.scan import Scanner, scan
 from hpcjob.logs.shape import shape
+from hpcjob.logs.shapes import Interest, Shapes
 from hpcjob.logs.views import LossView
 
 NEEDLES = (b"out of memory", b"code = -9", b"rank3")
