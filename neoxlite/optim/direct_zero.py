@@ -22,6 +22,7 @@ from deepspeed.runtime.zero.stage_1_and_2 import INITIAL_MICRO_STEP_ID, DeepSpee
 from torch import Tensor
 
 from neoxlite.optim.adamw import Partition, Rates, clip_coefficient, update
+from neoxlite.optim.overlap import OverlappedSums
 
 if TYPE_CHECKING:
     from neoxlite.optim.triton_adamw import GradientTable
@@ -72,6 +73,7 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
     """See the module. The arguments are DeepSpeed's, and ``fp32_sums`` of `direct_zero`."""
 
     def __init__(self, *arguments: Any, fp32_sums: bool, **keywords: Any):
+        overlapped, bucket = bool(keywords.get("overlap_comm")), int(keywords.get("reduce_bucket_size", 2**25))
         # Without these three the class installs no hooks and does not look at the gradients.
         keywords.update(contiguous_gradients=False, overlap_comm=False, check_grad_overflow=False)
         super().__init__(*arguments, **keywords)
@@ -81,6 +83,17 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
         self._summed = 0
         self._groups = [self._group(number) for number in range(len(self.bit16_groups))]
         self._norm: Tensor | None = None
+        self._overlapped = self._watch_gradients(bucket) if overlapped and self._replicas > 1 else None
+
+    def _watch_gradients(self, bucket: int) -> OverlappedSums:
+        """Have the gradients of a step's last backward pass summed over the replicas as they arise."""
+        sums = OverlappedSums(
+            self.dp_process_group, bucket, self.is_gradient_accumulation_boundary, lambda: self._summed == 0
+        )
+        for group in self._groups:
+            assert group.total is not None
+            sums.add_group(group.parameters, group.starts, group.total)
+        return sums
 
     def _group(self, number: int) -> _Group:
         master = self.single_partition_of_fp32_groups[number]
@@ -129,6 +142,10 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
     def reduce_gradients(self, pipeline_parallel: bool = False) -> None:
         """After the last micro-batch: sum over the replicas; each keeps the sum of its partition."""
         if self._groups[0].total is None:
+            return
+        if self._overlapped is not None:
+            self._overlapped.finish()
+            self._summed += 1
             return
         if self._groups[0].parameters[0].grad is not None:
             self._sum()

@@ -57,6 +57,24 @@ def test_checkpoints_of_one_load_in_the_other(first: str, second: str, train: Tr
     np.testing.assert_allclose(resumed.losses, unbroken.losses[5:], atol=1e-3, rtol=0)
 
 
+@pytest.mark.ci
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize("grad_accum_dtype", ["fp32", "bf16"])
+def test_overlapped_sums_are_the_same(train: Train, accumulation: int, grad_accum_dtype: str) -> None:
+    """Sums that travel while the backward pass runs: of two replicas the same to the bit, whatever the buckets."""
+    common = {
+        "precision": "bfloat16",
+        "gradient_accumulation_steps": accumulation,
+        "data_types": {"grad_accum_dtype": grad_accum_dtype},
+    }
+    overlap = {"overlap_comm": True, "reduce_bucket_size": 1000}
+    apart = train(2, **common, zero_optimization=zero("direct"))
+    overlapped = train(2, **common, zero_optimization={**zero("direct"), **overlap})
+    assert overlapped.losses == apart.losses
+    # The norm of a partition is summed over pieces alike, so that it is equal too.
+    assert overlapped.grad_norms == apart.grad_norms
+
+
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 def test_update_is_that_of_torch(weight_decay: float) -> None:
     """Three steps of a flat partition against ``torch.optim.AdamW`` with the clipped gradients, in fp32."""
