@@ -19,6 +19,7 @@ import argparse
 import fnmatch
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -118,9 +119,8 @@ def _wanted(name: str, options: argparse.Namespace, results: Results) -> bool:
 
 def _gpus() -> int:
     """Return how many GPUs there are, without touching one."""
-    import torch
-
-    return torch.cuda.device_count()
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
+    return sum(line.startswith("GPU ") for line in listed.splitlines())
 
 
 if __name__ == "__main__":

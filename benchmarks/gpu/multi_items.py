@@ -13,7 +13,7 @@ from multi_world import Item
 
 BEHIND = 5
 """Iterations behind the checkpoint, which those that load it do again."""
-PRECISIONS = {"fp32": "fp32", "bf16": "bfloat16"}
+PRECISIONS = {"bf16": "bfloat16", "fp32": "fp32"}
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ class Plan:
         at = 10 if self.tiny else 50
         path = self._config(name, self._small, layout, "bf16", 2, 2, 300, **keys, checkpoint_factor=at)
         arguments = {"config": path, "kill_behind": at + at // 2, "ranks": self.gpus, "device": self.device}
+        arguments["checkpoints"] = keys["save"]
+        arguments["patience_s"] = 1800 if self.tiny else 120
         return Item(name, "multi_kill:kill", 1, arguments, 300)
 
     # Curves and checkpoints
@@ -111,8 +113,8 @@ class Plan:
         return found
 
     def _batch(self, layout: Layout, *, accumulation: int = 4) -> tuple[int, int]:
-        """Return micro-batch and accumulation of the common 16 sequences."""
-        return 16 // accumulation // layout.data, accumulation
+        """Return micro-batch and accumulation of the common 8 sequences."""
+        return 8 // accumulation // layout.data, accumulation
 
     def _curves(self) -> Iterator[Item]:
         for precision in PRECISIONS:
@@ -121,12 +123,17 @@ class Plan:
                 keys = {"save": str(self._checkpoints(full)), "extra_save_iters": [self.saved_at], "log_interval": 1}
                 path = self._config(full, self._small, layout, precision, *self._batch(layout), self.iterations, **keys)
                 arguments = {"config": path, "saved_at": self.saved_at}
-                yield Item(f"curve {full}", "multi_train:train", layout.ranks, arguments, 150, self._gpus(layout))
+                yield Item(f"curve {full}", "multi_train:train", layout.ranks, arguments, 100, self._gpus(layout))
+            layouts = self._layouts(precision)
             # How far rounding alone moves a curve: the reference again, its batch cut otherwise.
-            full, layout = f"{precision} one, other cut", self._layouts(precision)["one"]
-            batch = self._batch(layout, accumulation=8)
-            path = self._config(full, self._small, layout, precision, *batch, self.iterations, log_interval=1)
-            yield Item(f"curve {full}", "multi_train:train", 1, {"config": path}, 150, (self.gpus - 1,))
+            more = {"one, other cut": (layouts["one"], 8)}
+            if "dp2 z1 direct" in layouts:
+                more["dp2 z1 direct, apart"] = (replace(layouts["dp2 z1 direct"], overlapped=False), 4)
+            for name, (layout, accumulation) in more.items():
+                full, batch = f"{precision} {name}", self._batch(layout, accumulation=accumulation)
+                path = self._config(full, self._small, layout, precision, *batch, self.iterations, log_interval=1)
+                gpus = self._gpus(layout)
+                yield Item(f"curve {full}", "multi_train:train", layout.ranks, {"config": path}, 100, gpus)
 
     def _checkpoints(self, full: str) -> Path:
         return self.folder / "checkpoints" / full.replace(" ", "-")
@@ -150,7 +157,7 @@ class Plan:
                     "multi_train:reload",
                     layout.ranks,
                     arguments,
-                    240,
+                    120,
                     self._gpus(layout),
                     needs=needs,
                 )
@@ -168,6 +175,7 @@ class Plan:
             ("one", alone, 1),
             ("one, deepspeed", replace(alone, implementation="deepspeed"), 1),
             (f"dp{n}", data, 1),
+            (f"dp{n}, apart", replace(data, overlapped=False), 1),
             (f"dp{n}, bf16 sums", replace(data, grad_accum_dtype="bf16"), 1),
             (f"dp{n}, deepspeed", replace(data, implementation="deepspeed"), 1),
             (f"tp{n}", Layout(tensor=n), 1),
@@ -186,11 +194,11 @@ class Plan:
         iterations, interval = (4, 1) if self.tiny else (26, 4) if gas == 1 else (9, 1)
         path = self._config(f"speed {size} {name}", size, layout, "bf16", micro, gas, iterations, log_interval=interval)
         arguments = {"config": path, "profiled": layout.ranks > 1}
-        return Item(f"speed {size} {name}", "multi_train:train", layout.ranks, arguments, 150, gpus, alone=True)
+        return Item(f"speed {size} {name}", "multi_train:train", layout.ranks, arguments, 100, gpus, alone=True)
 
     def _ddp(self, size: str, ranks: int, micro: int, gpus: tuple[int, ...]) -> Item:
         name = f"speed {size} {'one' if ranks == 1 else f'dp{ranks}'}, DDP"
         path = self._config(name, size, Layout(data=ranks), "bf16", micro, 1, 6 if self.tiny else 20, log_interval=1)
         vocabulary = 4096 if self.tiny else VOCABULARY
         arguments = {"config": path, "profiled": ranks > 1, "vocabulary": vocabulary}
-        return Item(name, "multi_train:ddp", ranks, arguments, 150, gpus, alone=True)
+        return Item(name, "multi_train:ddp", ranks, arguments, 100, gpus, alone=True)

@@ -30,7 +30,7 @@ def kill(ranks: Ranks, folder: Path, arguments: dict[str, Any]) -> dict[str, Any
         ``gone_s`` until no process of the job was left; ``explain`` and ``nccl``, what hpcjob says; ``resumed_equal``:
         whether all losses behind the checkpoint that both runs have are equal bit for bit, and ``compared`` of them.
     """
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    shutil.rmtree(arguments["checkpoints"], ignore_errors=True)
     job = folder / "job.yml"
     script = str(Path(__file__).with_name("multi_deterministic.py"))
     on_gpus = arguments["device"] == "cuda"
@@ -46,7 +46,15 @@ def kill(ranks: Ranks, folder: Path, arguments: dict[str, Any]) -> dict[str, Any
         )
     )
     first = _Job(folder, job, arguments["ranks"] if on_gpus else 0)
-    first.wait_for(lambda: first.iteration() > arguments["kill_behind"], 150)
+    try:
+        return _killed_and_resumed(folder, job, arguments, first)
+    finally:
+        first.hpcjob("cancel", first.id)
+
+
+def _killed_and_resumed(folder: Path, job: Path, arguments: dict[str, Any], first: _Job) -> dict[str, Any]:
+    on_gpus = arguments["device"] == "cuda"
+    first.wait_for(lambda: first.iteration() > arguments["kill_behind"], arguments["patience_s"])
     victim = first.processes(rank=arguments["ranks"] - 1)
     everyone = first.processes()
     began = time.monotonic()
@@ -58,7 +66,7 @@ def kill(ranks: Ranks, folder: Path, arguments: dict[str, Any]) -> dict[str, Any
     text = first.hpcjob("explain", first.id)
     nccl = first.hpcjob("tail", first.id, "--nccl")
     second = _Job(folder, job, arguments["ranks"] if on_gpus else 0)
-    second.wait_for(lambda: second.iteration() >= first.iteration(), 150)
+    second.wait_for(lambda: second.iteration() >= first.iteration(), arguments["patience_s"])
     (second.folder / "stop").write_text("request\n")
     second.wait_for(lambda: not second.processes(), 60)
     before, after = first.losses(), second.losses()
@@ -97,7 +105,7 @@ class _Job:
         )
         if words[0] == "submit" and done.returncode:
             raise RuntimeError(f"hpcjob submit: {done.stdout}{done.stderr}")
-        return done.stdout + done.stderr
+        return done.stdout if words[0] == "submit" else done.stdout + done.stderr
 
     def losses(self) -> dict[int, float]:
         """Return iteration -> loss."""

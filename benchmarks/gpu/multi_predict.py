@@ -79,6 +79,7 @@ def step_ms(
     stages: int = 1,
     steps: int = 1,
     bf16_sums: bool = False,
+    overlapped: bool = False,
     bus: float = NVLINK_BYTES_PER_S,
 ) -> float:
     """Return a step's milliseconds from one GPU's step of one micro-batch.
@@ -103,7 +104,9 @@ def step_ms(
         share = (data - 1) / data
         width = 2 if bf16_sums else 4
         sums = (2 + width) * total / MEMORY_BYTES_PER_S
-        travelled = share * (width + 2) * total / bus
+        # What is left of the sums at the end is the embedding's, the last gradient that arises.
+        late = shape.vocabulary * shape.hidden if overlapped else total
+        travelled = share * (width * late + 2 * total) / bus
         update = (26 + width) * total / data / MEMORY_BYTES_PER_S - 28 * total / MEMORY_BYTES_PER_S
         return one_ms + (sums + travelled + update) * 1000
     return one_ms * steps

@@ -29,11 +29,11 @@ class Schedule:
         self._running: list[World] = []
         self._began = time.monotonic()
 
-    def run(self, until: float) -> None:
-        """Run all items; begin none after ``until`` (time.monotonic)."""
+    def run(self, until: float, grace_s: float = 60) -> None:
+        """Run all items; begin none after ``until`` (time.monotonic), and end those that run ``grace_s`` later."""
         while self._running or self._waiting:
             for world in list(self._running):
-                result = world.poll()
+                result = world.poll(cut_off=time.monotonic() > until + grace_s)
                 if result is not None:
                     self._running.remove(world)
                     self._over(world.item, result)

@@ -184,5 +184,5 @@ def _expected(size: str, name: str, n: int, engine: str, one_ms: float | None) -
     gib = f"{peak_gib(shape, engine=kind, steps=steps, **layout):.1f}"
     if n == 1 or one_ms is None:
         return "", gib
-    sums = {"bf16_sums": engine == "bf16 sums"}
+    sums = {"bf16_sums": engine == "bf16 sums", "overlapped": engine != "apart"}
     return f"{step_ms(shape, one_ms, engine=kind, steps=steps, **layout, **sums):.1f}", gib

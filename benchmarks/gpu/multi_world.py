@@ -58,12 +58,17 @@ class World:
             process.start()
             self._processes.append(process)
 
-    def poll(self) -> dict[str, Any] | None:
-        """Return the item's result once it is over: ``ranks``, what each returned, or ``error``; and ``seconds``."""
+    def poll(self, *, cut_off: bool = False) -> dict[str, Any] | None:
+        """Return the item's result once it is over: ``ranks``, what each returned, or ``error``; and ``seconds``.
+
+        Args:
+            cut_off: it has to be over now.
+        """
         seconds = round(time.monotonic() - self.began, 1)
-        if seconds > self.item.limit_s:
+        if cut_off or seconds > self.item.limit_s:
             self._kill()
-            return {"error": f"longer than its limit of {self.item.limit_s:.0f} s", "seconds": seconds}
+            limit = "cut off" if cut_off else f"longer than its limit of {self.item.limit_s:.0f} s"
+            return {"error": limit, "seconds": seconds}
         codes = [process.exitcode for process in self._processes]
         if any(code not in (None, 0) for code in codes):
             self._wait(5)
