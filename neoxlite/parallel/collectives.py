@@ -83,7 +83,7 @@ def gather_parts(x: Tensor, group: dist.ProcessGroup) -> Tensor:
     """Return (batch, length, ...) from the parts (batch, length / ranks, ...) of all ranks, in their order."""
     ranks = dist.get_world_size(group)
     parts = torch.empty((ranks, *x.shape), dtype=x.dtype, device=x.device)
-    dist.all_gather_into_tensor(parts, x.contiguous(), group=group)
+    dist.all_gather_into_tensor(parts.flatten(0, 1), x.contiguous(), group=group)
     return parts.transpose(0, 1).reshape(x.shape[0], ranks * x.shape[1], *x.shape[2:])
 
 
@@ -92,7 +92,7 @@ def _sum_and_part(x: Tensor, group: dist.ProcessGroup) -> Tensor:
     ranks = dist.get_world_size(group)
     parts = x.reshape(x.shape[0], ranks, x.shape[1] // ranks, *x.shape[2:]).transpose(0, 1).contiguous()
     mine = torch.empty(parts.shape[1:], dtype=x.dtype, device=x.device)
-    dist.reduce_scatter_tensor(mine, parts, group=group)
+    dist.reduce_scatter_tensor(mine, parts.flatten(0, 1), group=group)
     return mine
 
 
