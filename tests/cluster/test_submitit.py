@@ -22,7 +22,7 @@ pytestmark = pytest.mark.cluster
 
 __all__ = ["cell", "gridengine_user", "site_packages"]  # fixtures
 
-ACTS = ("tasks", "checkpointed", "results", "exceptions", "array", "cancelled", "timed_out")
+ACTS = ("tasks", "checkpointed", "results", "exceptions", "array", "cancelled", "cancelled_before", "timed_out")
 WITH_PROFILE: dict[str, Any] = {"gridengine_profile": "cell", "gridengine_account": GROUPS[0]}
 
 
@@ -55,3 +55,11 @@ def test_gridengine_without_a_profile(gridengine_user: GridEngineUser, packages:
     """One slot each: a job that exits with 99 is started anew under its id."""
     acts = [act for act in ACTS if act != "tasks"]
     run(gridengine_user, packages, "gridengine", {}, *acts)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_warned_before_the_walltime(user: User, gridengine_user: GridEngineUser, packages: Path) -> None:
+    """After 45 s of a minute, twice; minutes, so Slurm and Grid Engine one after the other."""
+    run(user, packages, "hpcjob", {"hpcjob_profile": PROFILE}, "warned")
+    run(gridengine_user, packages, "gridengine", {}, "warned")

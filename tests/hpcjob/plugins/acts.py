@@ -21,7 +21,7 @@ from submitit.core.utils import FailedJobError, UncompletedJobError
 from tests.hpcjob.plugins import functions
 
 Act = Callable[[submitit.AutoExecutor], Iterator[None]]
-WAIT_S = 90
+WAIT_S = 120
 
 
 def until(holds: Callable[[], bool], what: str) -> None:
@@ -41,6 +41,9 @@ def results(executor: submitit.AutoExecutor) -> Iterator[None]:
     """A result, what was printed, the environment; the same from a pickle of the job and from its folder and id."""
     added = executor.submit(functions.add, 5, right=7)
     told = executor.submit(functions.environment)
+    executor.update_parameters(stderr_to_stdout=True)
+    merged = executor.submit(functions.add, 1, 1)
+    executor.update_parameters(stderr_to_stdout=False)
     yield
     assert added.result() == 12
     assert added.done()
@@ -48,6 +51,9 @@ def results(executor: submitit.AutoExecutor) -> Iterator[None]:
     assert says(added, "たす 5\n")
     assert "to stderr\n" in (added.stderr() or "")
     assert "to stderr" not in (added.stdout() or "")
+    assert merged.result() == 2
+    assert says(merged, "たす 1\nto stderr\n")
+    assert merged.stderr() is None
     assert added.submission().kwargs == {"right": 7}
     assert added.paths.submission_file.read_text().startswith("#!/bin/bash\n")
     assert pickle.loads(pickle.dumps(added)).result() == 12
@@ -101,6 +107,23 @@ def cancelled(executor: submitit.AutoExecutor) -> Iterator[None]:
         job.result()
 
 
+def cancelled_before(executor: submitit.AutoExecutor) -> Iterator[None]:
+    """A job that waits is not done; cancelled then, it is, though it has left nothing anywhere."""
+    held = {"slurm": ["--hold"], "gridengine": ["-h"], "pbs": ["-h"], "pjm": ["--hold"]}
+    own = f"{executor.cluster}_extra"
+    executor.update_parameters(**{own: held[executor._executor.profile().scheduler.type]})
+    job = executor.submit(functions.add, 1, 2)
+    executor.update_parameters(**{own: []})
+    yield
+    until(lambda: job.state == "PENDING", "it waits")
+    assert not job.done(force_check=True)
+    job.cancel()
+    until(lambda: job.done(force_check=True), "it has ended")
+    assert job.state == "CANCELLED"
+    with pytest.raises(UncompletedJobError, match="CANCELLED"):
+        job.result()
+
+
 def checkpointed(executor: submitit.AutoExecutor) -> Iterator[None]:
     """Near its walltime a callable saves itself and runs again with what it saved, under the id that is known."""
     job = executor.submit(functions.Patient(1), "saved")
@@ -120,6 +143,19 @@ def timed_out(executor: submitit.AutoExecutor) -> Iterator[None]:
     job._interrupt(timeout=True)
     with pytest.raises(FailedJobError, match="timed-out and not checkpointable"):
         job.result()
+
+
+def warned(executor: submitit.AutoExecutor) -> Iterator[None]:
+    """The scheduler's signal, or the script's timer, comes before the walltime by itself, and once more."""
+    executor.update_parameters(**{f"{executor.cluster}_walltime": "0:01:00"})
+    saved = executor.submit(functions.Patient(2), "saved")
+    executor.update_parameters(**{f"{executor.cluster}_stop_before_s": 0})
+    ended = executor.submit(functions.sleep, 600)
+    executor.update_parameters(**{f"{executor.cluster}_stop_before_s": 300, f"{executor.cluster}_walltime": "0:05:00"})
+    yield
+    assert saved.result() == ("saved", 3)
+    with pytest.raises(UncompletedJobError, match="TIMEOUT"):
+        ended.result()
 
 
 def tasks(executor: submitit.AutoExecutor) -> Iterator[None]:

@@ -60,14 +60,14 @@ class Patient:
         self.times = times
         self.attempts = 1
 
-    def __call__(self, word: str) -> tuple[str, int]:
+    def __call__(self, word: str = "") -> tuple[str, int]:
         """Return the word and the number of attempts."""
         print(f"attempt {self.attempts}", flush=True)
         while self.attempts <= self.times:
             time.sleep(0.05)
         return word, self.attempts
 
-    def checkpoint(self, word: str) -> submitit.helpers.DelayedSubmission:
+    def checkpoint(self, word: str = "") -> submitit.helpers.DelayedSubmission:
         """Go on from here."""
         again = Patient(self.times)
         again.attempts = self.attempts + 1

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import functools
+from pathlib import Path
 
+import pytest
+from submitit.core.utils import FailedJobError, UncompletedJobError
+
+from hpcjob.cli import main
+from hpcjob.errors import SchedulerError
 from hpcjob.plugins import job as job_module
+from hpcjob.tracking import submission
 from tests.hpcjob.plugins import acts, functions
 from tests.hpcjob.plugins.conftest import SYSTEMS, MakePlace
 
@@ -23,5 +30,105 @@ def test_result(place: MakePlace, system: str) -> None:
 def test_what_submitit_promises(place: MakePlace, system: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The acts; nobody waits long for a pickle that never comes."""
     monkeypatch.setattr(job_module, "_LATE_S", 10_000.0)
+    here = place(system)
     every = (acts.results, acts.exceptions, acts.array, acts.cancelled, acts.checkpointed, acts.timed_out)
-    acts.together(place(system).executor, *every)
+    acts.together(here.executor, *every, acts.cancelled_before)
+    assert {job["state"] for job in here.emulator.jobs.values()} <= {"ended", "array"}
+
+
+@pytest.mark.ci
+def test_an_element_goes_on_as_a_job_of_its_own(place: MakePlace, system: str) -> None:
+    """Twice told that its time is over, under its own id; the other element is left alone; cancel ends the last one."""
+    here = place(system)
+    every = [functions.Patient(2), functions.Patient(99), functools.partial(functions.add, 1, 1)]
+    patient, endless, other = here.executor.submit_array(every)
+    for number in (1, 2):
+        acts.until(lambda number=number: acts.says(patient, f"attempt {number}"), "an attempt runs")
+        patient._interrupt(timeout=True)
+    assert patient.result() == ("", 3)
+    assert patient.record.id != patient.job_id
+    endless._interrupt(timeout=True)
+    acts.until(lambda: acts.says(endless, "attempt 2"), "the second attempt runs")
+    endless.cancel()
+    acts.until(lambda: endless.done(force_check=True), "it has ended")
+    assert (endless.state, other.result()) == ("CANCELLED", 2)
+    assert len({job.record.id for job in (patient, endless, other)}) == 3
+
+
+@pytest.mark.ci
+def test_told_too_often(place: MakePlace, system: str) -> None:
+    """``max_num_timeout`` counts over all the jobs that took over."""
+    here = place(system)
+    here.executor._executor.max_num_timeout = 1
+    job = here.executor.submit(functions.Patient(9), "a")
+    for number in (1, 2):
+        acts.until(lambda number=number: acts.says(job, f"attempt {number}"), "an attempt runs")
+        job._interrupt(timeout=True)
+    with pytest.raises(FailedJobError, match="timed-out too many times"):
+        job.result()
+    assert len(here.emulator.jobs) == 2
+
+
+@pytest.mark.ci
+def test_nobody_takes_over_where_jobs_may_not_submit(place: MakePlace, system: str) -> None:
+    """A node may have no submit command, or a group no points left: what was saved is there, and it is said so."""
+    here = place(system)
+    job = here.executor.submit(functions.Patient(1), "a")
+    acts.until(lambda: acts.says(job, "attempt 1"), "it runs")
+    here.emulator.set(down=True)
+    job._interrupt(timeout=True)
+    with pytest.raises(
+        FailedJobError, match=r"Job not requeued: it was saved, but cannot go on by itself: (qsub|pjsub)"
+    ):
+        job.result()
+    here.emulator.set(down=False)
+    assert job.submission().function.attempts == 2
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("history", [True, False])
+def test_bad_days(place: MakePlace, system: str, history: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The submission's answer is lost, then no query is answered, then half of one: one job, and its own end."""
+    monkeypatch.setattr(submission, "_LOOKUP_PAUSES_S", (0.0, 0.1, 0.1, 0.1))
+    here = place(system, lose_answer=True, full=True, history=history)
+    job = here.executor.submit(functions.die, 3)
+    assert len(here.emulator.jobs) == 1
+    here.emulator.set(lose_answer=False)
+    assert (job.state, job.done()) == ("PENDING", False)
+    for bad in ({"down": True}, {"down": False, "cut": 60}, {"cut": 0}):
+        here.emulator.set(**bad)
+        assert not job.done(force_check=True), job.state
+        assert job.state in ("UNKNOWN", "PENDING")
+    here.emulator.set(cut=None, full=False)
+    with pytest.raises(UncompletedJobError, match="FAILED, exit code 3"):
+        job.result()
+
+
+def test_refused(place: MakePlace, system: str, here: Path) -> None:
+    """The scheduler's words, and what to do; nothing stays."""
+    executor = place(system).executor
+    executor.update_parameters(**{f"{system}_queue": "nosuch"})
+    with pytest.raises(SchedulerError, match=r"Unknown queue|nosuch does not exist"):
+        executor.submit(functions.add, 1, 2)
+    assert not [path for path in (here.parent / "logs").rglob("*") if path.is_file()]
+
+
+@pytest.mark.ci
+def test_many_jobs_are_one_question(place: MakePlace, system: str) -> None:
+    """Elements that wait: one query for all of their states; hpcjob knows the array, and ends it."""
+    here = place(system, full=True)
+    jobs = here.executor.map_array(functions.sleep, range(20))
+    watcher = jobs[0].watcher
+    before = watcher.num_calls
+    assert {job.state for job in jobs} == {"PENDING"}
+    assert watcher.num_calls == before + 1
+    array = jobs[0].job_id.rpartition("_")[0]
+    assert main(["cancel", array]) == 0
+    acts.until(lambda: all(job.done(force_check=True) for job in jobs[:3]), "it has ended")
+    assert {job.state for job in jobs} == {"CANCELLED"}
+
+
+@pytest.mark.full
+def test_warned_before_the_walltime(place: MakePlace, system: str) -> None:
+    """By the script's own timer."""
+    acts.together(place(system).executor, acts.warned)
