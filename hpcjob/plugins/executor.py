@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 from submitit.core import core, utils
 
-from hpcjob.errors import InputError
+from hpcjob.errors import HpcjobError, InputError
 from hpcjob.job import JobFile, LauncherName, Python
 from hpcjob.plugins.job import FunctionJob, HpcjobJob
 from hpcjob.plugins.parameters import STDERR, PrefixedNames, check_name, to_job, without_memory
 from hpcjob.profile import SchedulerName
 from hpcjob.schedulers.base import UnclearSubmitError
 from hpcjob.schedulers.registry import get_scheduler
+from hpcjob.tracking.submission import UnrecordedError
 
 if TYPE_CHECKING:
     from hpcjob.plan import Plan
@@ -148,7 +149,7 @@ class FunctionExecutor(core.Executor):
     def _pickled(
         self, functions: Sequence[utils.DelayedSubmission], plan: Plan, folder: Path, name: str
     ) -> Iterator[list[Path]]:
-        """Write the pickles, and remove them if what follows fails and the job is surely not in the queue.
+        """Write the pickles, and remove them if the job is refused; one that may be in the queue will want them.
 
         Raises:
             InputError: they hold more than the executor's limit.
@@ -167,11 +168,10 @@ class FunctionExecutor(core.Executor):
                         hint="give paths of data, not the data; or raise max_pickle_size_gb of the executor",
                     )
             yield paths
-        except UnclearSubmitError:
-            raise  # it may be in the queue, and will want them
-        except BaseException:
-            for path in paths:
-                path.unlink(missing_ok=True)
+        except HpcjobError as error:
+            if not isinstance(error, (UnclearSubmitError, UnrecordedError)):
+                for path in paths:
+                    path.unlink(missing_ok=True)
             raise
 
     @classmethod

@@ -6,6 +6,7 @@ together. ``python -m tests.hpcjob.plugins.acts CLUSTER FOLDER PARAMETERS ACT...
 
 from __future__ import annotations
 
+import functools
 import json
 import pickle
 import sys
@@ -127,12 +128,16 @@ def cancelled_before(executor: submitit.AutoExecutor) -> Iterator[None]:
 def checkpointed(executor: submitit.AutoExecutor) -> Iterator[None]:
     """Near its walltime a callable saves itself and runs again with what it saved, under the id that is known."""
     job = executor.submit(functions.Patient(1), "saved")
+    element, other = executor.submit_array([functions.Patient(1), functools.partial(functions.add, 1, 1)])
     yield
-    until(lambda: says(job, "attempt 1"), "the first attempt runs")
-    job._interrupt(timeout=True)
-    assert job.result() == ("saved", 2)
-    assert says(job, "attempt 1\n")
-    assert says(job, "attempt 2\n")
+    for one in (job, element):
+        until(lambda one=one: says(one, "attempt 1"), "the first attempt runs")
+        one._interrupt(timeout=True)
+    for one, word in ((job, "saved"), (element, "")):
+        assert one.result() == (word, 2)
+        assert says(one, "attempt 1\n")
+        assert says(one, "attempt 2\n")
+    assert other.result() == 2
 
 
 def timed_out(executor: submitit.AutoExecutor) -> Iterator[None]:

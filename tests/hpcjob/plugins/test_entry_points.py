@@ -12,6 +12,7 @@ import pytest
 import submitit
 from submitit.core import plugins
 
+from hpcjob import __version__
 from tests.hpcjob.jobs import fake_command
 from tests.hpcjob.plugins.conftest import REPOSITORY
 
@@ -27,7 +28,7 @@ def test_each_wheel_registers_one_executor(site_packages: Path) -> None:
         points = {(point.group, point.name, point.value.partition(":")[0]) for point in dist.entry_points}
         module = f"hpcjob_submitit_{name}"
         assert points == {("submitit", "executor", module), ("submitit", "job_environment", module)}
-        assert dist.requires == ["hpcjob==0.1.0"]
+        assert dist.requires == [f"hpcjob=={__version__}"]
 
 
 def test_submitit_finds_them(installed: None) -> None:
