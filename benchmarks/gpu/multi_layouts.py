@@ -76,7 +76,8 @@ def config(
         "train_iters": iterations,
         "lr_decay_iters": iterations,
         "checkpoint_activations": False,
-        "make_vocab_size_divisible_by": 4096 if size == "tiny" else VOCABULARY,
+        # Of each slice: all layouts have one vocabulary.
+        "make_vocab_size_divisible_by": (4096 if size == "tiny" else VOCABULARY) // layout.tensor,
         "eval_interval": iterations + 1,
         "eval_iters": 0,
         "checkpoint_factor": 10 * iterations,
