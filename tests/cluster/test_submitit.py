@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from tests.cluster.test_gridengine import user as gridengine_user
 from tests.cluster.testbed import Testbed
 from tests.cluster.testbed.bed import REPOSITORY
 from tests.cluster.testbed.gridengine import GROUPS
+from tests.cluster.testbed.processes import wait_until
 from tests.cluster.user import PROFILE, User
 from tests.hpcjob.plugins.conftest import site_packages
 
@@ -32,11 +35,16 @@ def packages(bed: Testbed, site_packages: Path) -> Path:
     return shutil.copytree(site_packages, bed.folder / "site-packages")
 
 
+def words(user: User, packages: Path, cluster: str, parameters: dict[str, Any], *acts: str) -> list[str]:
+    """Return the command that runs acts."""
+    user.environment["PYTHONPATH"] = f"{packages}:{REPOSITORY}"
+    start = [sys.executable, "-m", "tests.hpcjob.plugins.acts", cluster, str(user.folder / "logs")]
+    return [*start, json.dumps(parameters), *acts]
+
+
 def run(user: User, packages: Path, cluster: str, parameters: dict[str, Any], *acts: str) -> None:
     """Run acts on the login host; each says that it was as it should be."""
-    words = [sys.executable, "-m", "tests.hpcjob.plugins.acts", cluster, str(user.folder / "logs")]
-    user.environment["PYTHONPATH"] = f"{packages}:{REPOSITORY}"
-    done = user.run(*words, json.dumps(parameters), *acts, check=False, timeout_s=280)
+    done = user.run(*words(user, packages, cluster, parameters, *acts), check=False, timeout_s=280)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [line.partition(":")[0] for line in done.stdout.splitlines() if "as it should be" in line] == list(acts)
 
@@ -63,3 +71,27 @@ def test_warned_before_the_walltime(user: User, gridengine_user: GridEngineUser,
     """After 45 s of a minute, twice; minutes, so Slurm and Grid Engine one after the other."""
     run(user, packages, "hpcjob", {"hpcjob_profile": PROFILE}, "warned")
     run(gridengine_user, packages, "gridengine", {}, "warned")
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_a_master_that_hangs_and_comes_back(
+    user: User, gridengine_user: GridEngineUser, packages: Path, bed: Testbed
+) -> None:
+    """Neither an answer that does not come nor one that fails ends a job; its own end is seen then."""
+    asked = [
+        (user, "hpcjob", {"hpcjob_profile": PROFILE}, "slurmctld"),
+        (gridengine_user, "gridengine", {}, "sge_qmaster"),
+    ]
+    for somebody, cluster, parameters, master in asked:
+        output = somebody.folder / "steady.out"
+        running = somebody.start(*words(somebody, packages, cluster, parameters, "steady"), output=output)
+        wait_until(lambda output=output: "running" in output.read_text(), 120, "it does not run")
+        (pid,) = [pid for pid, name in bed.login.processes().items() if name.split()[0].endswith(master)]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda output=output: "UNKNOWN" in output.read_text(), 120, "it is not UNKNOWN")
+            (somebody.folder / "go-on").touch()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert running.wait(200) == 0, output.read_text()

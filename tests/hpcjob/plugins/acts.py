@@ -163,6 +163,23 @@ def warned(executor: submitit.AutoExecutor) -> Iterator[None]:
         ended.result()
 
 
+def steady(executor: submitit.AutoExecutor) -> Iterator[None]:
+    """Asked without a pause while its scheduler is in trouble, a running job is never done before it is."""
+    go_on = Path("go-on").absolute()
+    job = executor.submit(functions.wait_for, str(go_on))
+    yield
+    until(lambda: job.state == "RUNNING", "it runs")
+    print("running", flush=True)
+    states = []
+    while not job.done(force_check=True):
+        if (state := job.state) not in states:
+            states.append(state)
+            print(state, flush=True)
+        assert set(states) <= {"RUNNING", "UNKNOWN", "COMPLETING"}
+    assert go_on.exists()
+    assert job.result() == "went on"
+
+
 def tasks(executor: submitit.AutoExecutor) -> Iterator[None]:
     """Two tasks on each of two nodes: each has its rank, log and result."""
     executor.update_parameters(nodes=2, tasks_per_node=2)

@@ -35,6 +35,13 @@ def sleep(seconds: float) -> str:
     return "woke up"
 
 
+def wait_for(path: str) -> str:
+    """Wait for a file."""
+    while not Path(path).exists():
+        time.sleep(0.1)
+    return "went on"
+
+
 def environment() -> dict[str, object]:
     """Return what the job environment says."""
     env = submitit.JobEnvironment()
