@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from submitit.core import core, utils
 
 from hpcjob.errors import SchedulerError
-from hpcjob.plugins.submit import find_record, read_record
+from hpcjob.plugins.records import find_record, read_record
 from hpcjob.schedulers.registry import scheduler_of
 from hpcjob.states import State
 from hpcjob.tracking.exit_record import read_exit_record

@@ -150,6 +150,17 @@ def timed_out(executor: submitit.AutoExecutor) -> Iterator[None]:
         job.result()
 
 
+def over_walltime(executor: submitit.AutoExecutor) -> Iterator[None]:
+    """What is ended at its walltime is a TIMEOUT (seconds, so for emulated schedulers)."""
+    own = {f"{executor.cluster}_walltime": "0:00:02", f"{executor.cluster}_stop_before_s": 0}
+    executor.update_parameters(**own)
+    job = executor.submit(functions.sleep, 600)
+    executor.update_parameters(**dict(zip(own, ["0:05:00", 300], strict=True)))
+    yield
+    with pytest.raises(UncompletedJobError, match="ended as TIMEOUT"):
+        job.result()
+
+
 def warned(executor: submitit.AutoExecutor) -> Iterator[None]:
     """The scheduler's signal, or the script's timer, comes before the walltime by itself, and once more."""
     executor.update_parameters(**{f"{executor.cluster}_walltime": "0:01:00"})

@@ -15,9 +15,11 @@ from hpcjob.tracking import submission
 from tests.hpcjob.plugins import acts, functions
 from tests.hpcjob.plugins.conftest import SYSTEMS, MakePlace
 
-pytestmark = pytest.mark.parametrize("system", SYSTEMS)
+on_both = pytest.mark.parametrize("system", SYSTEMS)
+on_pbs, on_pjm = (pytest.mark.parametrize("system", [system]) for system in SYSTEMS)
 
 
+@on_both
 def test_result(place: MakePlace, system: str) -> None:
     """A function of a module, with its arguments, comes back with its result."""
     here = place(system, banner="Maintenance on 12/25: 123 nodes")
@@ -27,16 +29,18 @@ def test_result(place: MakePlace, system: str) -> None:
 
 
 @pytest.mark.ci
+@on_both
 def test_what_submitit_promises(place: MakePlace, system: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The acts; nobody waits long for a pickle that never comes."""
     monkeypatch.setattr(job_module, "_LATE_S", 10_000.0)
     here = place(system)
     every = (acts.results, acts.exceptions, acts.array, acts.cancelled, acts.checkpointed, acts.timed_out)
-    acts.together(here.executor, *every, acts.cancelled_before)
+    acts.together(here.executor, *every, acts.cancelled_before, acts.over_walltime)
     assert {job["state"] for job in here.emulator.jobs.values()} <= {"ended", "array"}
 
 
 @pytest.mark.ci
+@on_both
 def test_an_element_goes_on_as_a_job_of_its_own(place: MakePlace, system: str) -> None:
     """Twice told that its time is over, under its own id; the other element is left alone; cancel ends the last one."""
     here = place(system)
@@ -56,6 +60,7 @@ def test_an_element_goes_on_as_a_job_of_its_own(place: MakePlace, system: str) -
 
 
 @pytest.mark.ci
+@on_pbs
 def test_told_too_often(place: MakePlace, system: str) -> None:
     """``max_num_timeout`` counts over all the jobs that took over."""
     here = place(system)
@@ -70,6 +75,7 @@ def test_told_too_often(place: MakePlace, system: str) -> None:
 
 
 @pytest.mark.ci
+@on_pjm
 def test_nobody_takes_over_where_jobs_may_not_submit(place: MakePlace, system: str) -> None:
     """A node may have no submit command, or a group no points left: what was saved is there, and it is said so."""
     here = place(system)
@@ -86,7 +92,7 @@ def test_nobody_takes_over_where_jobs_may_not_submit(place: MakePlace, system: s
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("history", [True, False])
+@pytest.mark.parametrize(("system", "history"), [("pbs", False), ("pjm", True)])
 def test_bad_days(place: MakePlace, system: str, history: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The submission's answer is lost, then no query is answered, then half of one: one job, and its own end."""
     monkeypatch.setattr(submission, "_LOOKUP_PAUSES_S", (0.0, 0.1, 0.1, 0.1))
@@ -104,6 +110,7 @@ def test_bad_days(place: MakePlace, system: str, history: bool, monkeypatch: pyt
         job.result()
 
 
+@on_both
 def test_refused(place: MakePlace, system: str, here: Path) -> None:
     """The scheduler's words, and what to do; nothing stays."""
     executor = place(system).executor
@@ -114,6 +121,7 @@ def test_refused(place: MakePlace, system: str, here: Path) -> None:
 
 
 @pytest.mark.ci
+@on_both
 def test_many_jobs_are_one_question(place: MakePlace, system: str) -> None:
     """Elements that wait: one query for all of their states; hpcjob knows the array, and ends it."""
     here = place(system, full=True)
@@ -129,6 +137,7 @@ def test_many_jobs_are_one_question(place: MakePlace, system: str) -> None:
 
 
 @pytest.mark.full
+@on_both
 def test_warned_before_the_walltime(place: MakePlace, system: str) -> None:
     """By the script's own timer."""
     acts.together(place(system).executor, acts.warned)
