@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from neoxlite.model.alibi import Alibi
 from neoxlite.model.cache import KeyValueCache
 from neoxlite.model.dropout import head_dropout
+from neoxlite.model.fused import qkv_rotary, split_heads
 from neoxlite.model.rotary import Rotary
 from neoxlite.model.spec import ModelSpec
 from neoxlite.parallel.linear import ColumnParallelLinear, RowParallelLinear
@@ -34,6 +35,10 @@ class SelfAttention(nn.Module):
         self.heads = spec.num_attention_heads // topology.tensor_size
         self.kv_heads = spec.num_kv_heads // topology.tensor_size
         self.first_head = topology.tensor_rank * self.heads
+        self.fused_rotary = False
+        """Whether matrix and rotation are one function (`neoxlite.model.fused`) where nothing is cached."""
+        self.fp8 = False
+        """Whether that function's products are in fp8."""
         self.alibi: Alibi | None = None
         if spec.pos_emb == "alibi":
             self.alibi = Alibi(spec.num_attention_heads, self.first_head, self.heads, spec.head_size)
@@ -53,10 +58,8 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
         """(batch, length, hidden) -> (batch, length, hidden); with ``cache`` the positions follow the cached ones."""
-        q, k, v = self._split(self.query_key_value(x))
         start = 0 if cache is None else cache.length
-        if self.rotary is not None:
-            q, k = self.rotary.rotate(q, k, start)
+        q, k, v = self._fused(x) if self.fused_rotary and cache is None else self._projected(x, start)
         if cache is not None:
             k, v = cache.append(self.block, k, v)
         if self.training and self.spec.attention_dropout > 0:
@@ -65,7 +68,7 @@ class SelfAttention(nn.Module):
             if self.alibi is not None:
                 q, k, v = self.alibi.extend(q, k, v, start)
             attended = self._attend(q, k, v, start)[..., : self.spec.head_size]
-        out: Tensor = self.dense(attended.transpose(1, 2).reshape(x.shape[0], x.shape[1], -1))
+        out: Tensor = self.dense(attended.transpose(1, 2).flatten(2))
         return out
 
     def prepare(self, length: int, device: torch.device, dtype: torch.dtype) -> None:
@@ -119,16 +122,19 @@ class SelfAttention(nn.Module):
         probabilities = scores.masked_fill(~seen, -torch.inf).softmax(-1).to(q.dtype)
         return head_dropout(probabilities, self.spec.attention_dropout, self.block, self.first_head) @ v
 
-    def _split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _projected(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return q (batch, heads, length, head_size), k and v (batch, kv_heads, length, head_size)."""
-        batch, length, _ = qkv.shape
-        size = self.spec.head_size
-        if self.kv_heads == self.heads:
-            q, k, v = qkv.view(batch, length, self.heads, 3, size).unbind(dim=3)
-        else:
-            widths = [self.heads * size, self.kv_heads * size, self.kv_heads * size]
-            q, k, v = (part.view(batch, length, -1, size) for part in torch.split(qkv, widths, dim=-1))
-        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        q, k, v = split_heads(self.query_key_value(x), self.heads, self.kv_heads)
+        if self.rotary is not None:
+            q, k = self.rotary.rotate(q, k, start)
+        return q, k, v
+
+    def _fused(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Do the same as `_projected` from position 0."""
+        assert self.rotary is not None
+        matrix = self.query_key_value
+        tables = self.rotary.tables(x.shape[1], x.device, x.dtype)
+        return qkv_rotary(x, matrix.weight, matrix.bias, tables, (self.heads, self.kv_heads), fp8=self.fp8)
 
 
 def _mask(length: int, past: int, window: int | None, device: torch.device) -> Tensor | None:

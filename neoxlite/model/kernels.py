@@ -1,22 +1,30 @@
-"""Which faster ways of computing the same a run takes: compiled blocks, the head with its loss.
+"""Which faster ways of computing the same a run takes: compiled blocks, fused functions, products in fp8.
 
 Each is a key of the block ``kernels``: true, false, or nothing for what the device recommends. One that is recommended
-and cannot be had is left out with a line that says so; one that is asked for is refused.
+and cannot be had is left out with a line that says so; one that is asked for is refused. fp8 is never recommended: it
+computes with fewer bits.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from neoxlite.errors import ConfigError
+from neoxlite.model import fp8
 from neoxlite.model.layers import Block
 from neoxlite.model.spec import ModelSpec
 from neoxlite.parallel.topology import Topology
+
+_FP8_WIDTH = 2048
+"""Hidden size from which fp8 pays: 0.94 times the speed at 768, 1.15 at 2,048 (docs/performance.md)."""
 
 
 @dataclass
@@ -25,6 +33,10 @@ class Kernels:
 
     compile_blocks: bool = False
     fused_head_loss: bool = False
+    fused_gelu: bool = False
+    fused_rotary: bool = False
+    deferred_residual: bool = False
+    fp8: bool = False
     notes: list[str] = field(default_factory=list)
     """Lines for the user about what is left out."""
 
@@ -38,9 +50,23 @@ def choose_kernels(cfg: Any, spec: ModelSpec, topology: Topology, device: torch.
     chosen, asked = Kernels(), cfg.kernels or {}
     for key, problem in (
         ("compile_blocks", _why_no_compiling(spec, topology, device)),
-        ("fused_head_loss", _why_no_fused_loss(topology, device)),
+        ("fused_head_loss", _why_no_fused_loss(cfg, topology, device)),
     ):
         setattr(chosen, key, _choose(f"kernels.{key}", asked.get(key), device, problem, chosen))
+    for key, problem in (
+        ("fused_gelu", _why_no_fused_gelu(spec)),
+        ("fused_rotary", _why_no_fused_rotary(spec)),
+        ("deferred_residual", _why_no_deferring(spec, topology)),
+    ):
+        wanted = asked.get(key)
+        if wanted is None and (problem is not None or not chosen.compile_blocks):
+            wanted = False  # of no use to this model, or to blocks whose other lines are already said
+        problem = problem or _why_no_slices(topology) or _why_no_triton(device)
+        setattr(chosen, key, _choose(f"kernels.{key}", wanted, device, problem, chosen))
+    if asked.get("fp8"):
+        chosen.fp8 = _choose("kernels.fp8", True, device, _why_no_fp8(cfg, spec, topology, device), chosen)
+        if spec.hidden_size < _FP8_WIDTH:
+            chosen.notes.append(f"kernels.fp8: slower than without it at hidden_size {spec.hidden_size} < {_FP8_WIDTH}")
     return chosen
 
 
@@ -55,7 +81,9 @@ def _choose(key: str, asked: bool | None, device: torch.device, problem: str | N
     return False
 
 
-def _why_no_fused_loss(topology: Topology, device: torch.device) -> str | None:
+def _why_no_fused_loss(cfg: Any, topology: Topology, device: torch.device) -> str | None:
+    if cfg.precision == "fp16":
+        return "precision fp16: it forms the gradients before the loss scale lifts them, and small ones would be lost"
     if topology.tensor_size > 1:
         return f"model_parallel_size {topology.tensor_size} slices the head"
     if topology.pipeline_size > 1:
@@ -66,8 +94,50 @@ def _why_no_fused_loss(topology: Topology, device: torch.device) -> str | None:
 def _why_no_compiling(spec: ModelSpec, topology: Topology, device: torch.device) -> str | None:
     if topology.tensor_size > 1:
         return f"model_parallel_size {topology.tensor_size}: collectives stand inside the blocks"
+    if spec.checkpoint_activations and spec.recompute_granularity == "selective":
+        return "recompute_granularity selective, which looks at each operation"
     if spec.hidden_dropout or spec.attention_dropout:
         return "dropout, whose masks do not depend on the layout"
+    return _why_no_triton(device)
+
+
+def _why_no_fused_gelu(spec: ModelSpec) -> str | None:
+    return None if spec.activation == "gelu" else f"activation {spec.activation}"
+
+
+def _why_no_fused_rotary(spec: ModelSpec) -> str | None:
+    return None if spec.pos_emb == "rotary" else f"pos_emb {spec.pos_emb}"
+
+
+def _why_no_deferring(spec: ModelSpec, topology: Topology) -> str | None:
+    if spec.checkpoint_activations:
+        return "checkpoint_activations, which would keep two tensors a block instead of one"
+    if topology.pipeline_size > 1:
+        return f"pipe_parallel_size {topology.pipeline_size}: one tensor goes from stage to stage"
+    return None
+
+
+def _why_no_slices(topology: Topology) -> str | None:
+    if topology.tensor_size > 1:
+        return f"model_parallel_size {topology.tensor_size}: collectives stand between the matrices and what is fused"
+    return None
+
+
+def _why_no_fp8(cfg: Any, spec: ModelSpec, topology: Topology, device: torch.device) -> str | None:
+    if topology.tensor_size > 1:
+        return f"model_parallel_size {topology.tensor_size}: the scale of a slice is not that of the matrix"
+    sizes = {
+        "hidden_size": spec.hidden_size,
+        "the MLP's width": spec.mlp_hidden_size,
+        "tokens of a micro-batch": cfg.train_micro_batch_size_per_gpu * spec.seq_length,
+    }
+    for what, size in sizes.items():
+        if size % fp8.MULTIPLE:
+            return f"{what} {size} is no multiple of {fp8.MULTIPLE}"
+    if device.type != "cuda":
+        return None
+    if torch.cuda.get_device_capability(device) < (8, 9):
+        return "fp8 needs compute capability 8.9 (Ada, Hopper and later)"
     return _why_no_triton(device)
 
 
@@ -85,6 +155,19 @@ def _why_no_triton(device: torch.device) -> str | None:
     return None
 
 
+def use_kernels(model: nn.Module, kernels: Kernels) -> None:
+    """Have the blocks of a model use the fused functions and fp8; before `compile_blocks`."""
+    for block in _blocks(model):
+        attention, mlp = block.attention, block.mlp
+        attention.fused_rotary = kernels.fused_rotary
+        mlp.fused_gelu = kernels.fused_gelu
+        block.deferring = kernels.deferred_residual
+        if kernels.fp8:
+            attention.fp8 = mlp.fp8 = True
+            for layer in (attention.query_key_value, attention.dense, mlp.linear1, mlp.linear2):
+                layer.product = fp8.linear
+
+
 def compile_blocks(
     model: nn.Module, length: int, device: torch.device, dtype: torch.dtype, *, backend: str = "inductor"
 ) -> None:
@@ -93,7 +176,25 @@ def compile_blocks(
     Args:
         length: tokens of a sequence.
     """
-    for block in model.modules():
-        if isinstance(block, Block):
-            block.attention.prepare(length, device, dtype)  # or each block would be compiled with and without tables
-            block.compile(dynamic=False, backend=backend)
+    _keep_compiled_code()
+    for block in _blocks(model):
+        block.attention.prepare(length, device, dtype)  # or each block would be compiled with and without tables
+        block.compile(dynamic=False, backend=backend)
+
+
+def _keep_compiled_code() -> None:
+    """Have compiled code kept for the user's next run, where nothing else is said: torch's own place is in /tmp."""
+    if os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
+        return
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "neoxlite/compiled"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return
+    if os.access(folder, os.W_OK):
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+        os.environ.setdefault("TRITON_CACHE_DIR", str(folder / "triton"))
+
+
+def _blocks(model: nn.Module) -> Iterator[Block]:
+    return (module for module in model.modules() if isinstance(module, Block))

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from neoxlite.model.fused import linear_gelu
 from neoxlite.model.spec import ModelSpec
 from neoxlite.parallel.linear import ColumnParallelLinear, RowParallelLinear
 from neoxlite.parallel.topology import Topology
@@ -41,6 +42,11 @@ class MLP(nn.Module):
         super().__init__()
         self.gated = spec.gated_mlp
         self.activation = _gelu_tanh if spec.activation == "gelu" and spec.gelu_tanh else _FUNCTIONS[spec.activation]
+        self.gelu_tanh = spec.gelu_tanh
+        self.fused_gelu = False
+        """Whether the first matrix and GELU are one function (`neoxlite.model.fused`)."""
+        self.fp8 = False
+        """Whether that function's products are in fp8."""
         hidden, inner, bias = spec.hidden_size, spec.mlp_hidden_size, spec.bias_in_mlp
         parts = (inner, inner) if self.gated else (inner,)
         self.linear1 = ColumnParallelLinear(
@@ -50,11 +56,16 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, length, hidden) -> (batch, length, hidden)."""
-        x = self.linear1(x)
-        if self.gated:
-            value, gate = x.chunk(2, dim=-1)
-            x = self.activation(gate) * value
+        if self.fused_gelu:
+            first = self.linear1
+            x = linear_gelu(x, first.weight, first.bias, tanh=self.gelu_tanh, fp8=self.fp8)
         else:
-            x = self.activation(x)
+            x = self._activated(self.linear1(x))
         out: Tensor = self.linear2(x)
         return out
+
+    def _activated(self, x: Tensor) -> Tensor:
+        if not self.gated:
+            return self.activation(x)
+        value, gate = x.chunk(2, dim=-1)
+        return self.activation(gate) * value

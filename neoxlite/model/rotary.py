@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from neoxlite.model.fused import rotate
+
 
 class Rotary:
     """Rotates the first ``size`` features of queries and keys by their position.
@@ -36,10 +38,4 @@ class Rotary:
         length = start + q.shape[-2]
         cos, sin = self.tables(length, q.device, q.dtype)
         cos, sin = cos[start:], sin[start:]
-        return self._apply(q, cos, sin), self._apply(k, cos, sin)
-
-    def _apply(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        rotated, rest = x[..., : self.size], x[..., self.size :]
-        first, second = rotated.chunk(2, dim=-1)
-        rotated = rotated * cos + torch.cat((-second, first), dim=-1) * sin
-        return rotated if rest.shape[-1] == 0 else torch.cat((rotated, rest), dim=-1)
+        return rotate(q, cos, sin), rotate(k, cos, sin)

@@ -8,10 +8,10 @@ import torch
 
 from neoxlite.model.gpt import GPTModel
 from neoxlite.model.init import initialise
-from neoxlite.model.kernels import choose_kernels, compile_blocks
+from neoxlite.model.kernels import choose_kernels, compile_blocks, use_kernels
 from neoxlite.model.spec import ModelSpec
 from neoxlite.parallel.topology import Topology
-from neoxlite.training.engine import Engine, model_dtype
+from neoxlite.training.engine import Engine, built_in_shards, model_dtype
 from neoxlite.training.stages import stage_bounds
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def create_engine(
     kernels = choose_kernels(cfg, spec, topology, device)
     engine = _engine(cfg, spec, topology, device, eod)
     engine.notes += kernels.notes
+    use_kernels(engine.module, kernels)
     if kernels.compile_blocks:
         compile_blocks(engine.module, cfg.seq_length, device, model_dtype(cfg.precision))
     if kernels.fused_head_loss:
@@ -39,7 +40,8 @@ def create_engine(
 
 def _engine(cfg: NeoxConfig, spec: ModelSpec, topology: Topology, device: torch.device, eod: int | None) -> Engine:
     if topology.pipeline_size == 1:
-        model = GPTModel(spec, topology)
+        with built_in_shards(cfg, topology):
+            model = GPTModel(spec, topology)
         initialise(model, spec, cfg.seed, topology)
         return Engine(cfg, model, topology, device, eod)
     # Imported here: it pulls in DeepSpeed's pipeline, which other layouts do without.

@@ -12,6 +12,7 @@ import torch
 
 from neoxlite.training import log_lines
 from neoxlite.training.boards import Board
+from neoxlite.training.hardware import Reading, hardware_line
 from neoxlite.training.metrics_file import MetricsFile
 from neoxlite.training.phases import DATA_WAIT, PHASES
 from neoxlite.training.progress import ProgressLine
@@ -38,6 +39,8 @@ class Interval:
     """Time of each phase on this rank, where wall_clock_breakdown asks for it."""
     own_s: Sequence[float] = ()
     """Of each rank, what it did alone (`neoxlite.training.stragglers`); empty where no two ranks do the same."""
+    loss_scales: Sequence[float] = ()
+    """After each iteration; fp16 only."""
 
     @property
     def iteration_s(self) -> float:
@@ -143,8 +146,8 @@ class Recorder:
             peak = f"of a peak of {costs.peak_tflops:g} TFLOP/s a GPU"
             self.print(f"MFU counts the model's FLOPs, HFU recomputed ones too, {peak}; {ATTENTION}")
 
-    def interval(self, measured: Interval, device: torch.device) -> None:
-        """Record a log interval."""
+    def interval(self, measured: Interval, device: torch.device, gpu: Reading | None = None) -> None:
+        """Record a log interval; ``gpu`` is what rank 0's GPU said of itself meanwhile."""
         rates = Rates.of(self._costs, measured.iteration_s)
         pairs = list(zip(measured.losses, measured.skipped, strict=True))
         lost = [loss for loss, skip in pairs if skip]
@@ -161,6 +164,7 @@ class Recorder:
                 lm_loss=lm_loss,
                 skipped=len(lost),
                 nan=nan,
+                loss_scale=_last(measured.loss_scales),
                 mfu=rates.mfu,
                 hfu=rates.hfu,
             )
@@ -168,6 +172,8 @@ class Recorder:
         waited_ms = measured.data_wait_s * 1000 / len(measured.losses)
         if wait := log_lines.data_wait_line(waited_ms, rates.iteration_s * 1000):
             self.print(wait)
+        if gpu is not None:
+            self.print(hardware_line(gpu))
         self._report_not_finite(measured)
         memory = memory_megabytes(device)
         if not self._memory_shown:
@@ -178,8 +184,8 @@ class Recorder:
             self.print(log_lines.time_line(phases_ms))
         if self._metrics is not None:
             entry = self._entry(measured, rates, lm_loss, len(lost), nan)
-            self._metrics.write({**entry, "memory_mb": memory, "phases_ms": phases_ms or None})
-        self._to_boards(measured, rates, phases_ms)
+            self._metrics.write({**entry, "memory_mb": memory, "phases_ms": phases_ms or None, **_hardware(gpu)})
+        self._to_boards(measured, rates, phases_ms, gpu)
 
     def validation(self, prefix: str, iteration: int, loss: float, *, name: str = "validation") -> None:
         """Record the loss of a validation (or test) run; ``prefix`` says when in GPT-NeoX's words."""
@@ -205,7 +211,7 @@ class Recorder:
             "model_tflops": rates.model_flops / 1e12,
             "mfu": rates.mfu,
             "hfu": rates.hfu,
-            "loss_scale": None,
+            "loss_scale": _last(measured.loss_scales),
             "skipped": skipped,
             "nan": nan,
             "own_ms": _spread_ms(measured.own_s),
@@ -216,13 +222,17 @@ class Recorder:
         bad = []
         for offset, (loss, norm) in enumerate(zip(measured.losses, measured.grad_norms, strict=True)):
             what = [name for name, value in (("loss", loss), ("gradient norm", norm)) if not math.isfinite(value)]
-            if what:
+            if what == ["gradient norm"] and measured.loss_scales and measured.skipped[offset]:
+                self.print(log_lines.overflow_line(first + offset, measured.loss_scales[offset]))
+            elif what:
                 bad.append(f"{first + offset} ({', '.join(what)})")
         if bad:
             more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
             self.print(f"WARNING: not finite at iteration {', '.join(bad[:5])}{more}")
 
-    def _to_boards(self, measured: Interval, rates: Rates, phases_ms: Mapping[str, float]) -> None:
+    def _to_boards(
+        self, measured: Interval, rates: Rates, phases_ms: Mapping[str, float], gpu: Reading | None
+    ) -> None:
         if not self._boards:
             return
         first = measured.iteration - len(measured.losses) + 1
@@ -234,6 +244,8 @@ class Recorder:
             }
             for offset, loss in enumerate(measured.losses)
         }
+        for offset, scale in enumerate(measured.loss_scales):
+            scalars[first + offset]["train/loss_scale"] = scale
         last = scalars[measured.iteration]
         last |= {
             "runtime/samples_per_sec": rates.samples_per_s,
@@ -245,9 +257,19 @@ class Recorder:
         if rates.mfu is not None and rates.hfu is not None:
             last["runtime/model_flops_utilization"] = rates.mfu
             last["runtime/hardware_flops_utilization"] = rates.hfu
+        if gpu is not None:
+            last |= {"runtime/sm_clock_mhz": gpu.sm_clock_mhz, "runtime/power_w": gpu.power_w}
         last |= {f"timers/{name}": value / 1000 for name, value in phases_ms.items()}
         for board in self._boards:
             board.log(scalars)
+
+
+def _last(values: Sequence[float]) -> float | None:
+    return values[-1] if values else None
+
+
+def _hardware(gpu: Reading | None) -> dict[str, Any]:
+    return {} if gpu is None else {"hardware": gpu.as_dict()}
 
 
 def _phases_ms(measured: Interval) -> dict[str, float]:

@@ -19,6 +19,7 @@ from neoxlite.tokenizers import build_tokenizer
 from neoxlite.training.create import create_engine
 from neoxlite.training.engine import Engine
 from neoxlite.training.environment import RunFiles
+from neoxlite.training.gpu_watch import GpuWatch
 from neoxlite.training.metrics import Recorder
 from neoxlite.training.outcome import COMPLETED, STOPPED, WALLTIME, Outcome, Progress
 from neoxlite.training.phases import Phases, collectives_timed
@@ -104,6 +105,7 @@ class Trainer:
                 self.recorder = ends.enter_context(contextlib.closing(self._recorder()))
                 self.recorder.start(self.position.iteration, self.progress.checkpoint)
             ends.enter_context(contextlib.closing(self.saves))
+            self.gpu = ends.enter_context(contextlib.closing(GpuWatch(self.device)))
             ends.enter_context(collectives_timed(self.engine.phases))
             return self._train()
 
@@ -177,8 +179,9 @@ class Trainer:
 
     def _record(self, window: Window) -> None:
         measured = window.close(self.position.iteration)
+        gpu = self.gpu.look()
         if self.is_first:
-            self.recorder.interval(measured, self.device)
+            self.recorder.interval(measured, self.device, gpu)
         with window.paused():
             self.supervision.look(measured, self._print, self._record_event)
         self.supervision.follow(measured, self.progress.checkpoint)

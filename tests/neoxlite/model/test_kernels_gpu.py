@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from fp64_references import query_key_value, relative_error
+from torch import Tensor
 
+from neoxlite.model import fp8
+from neoxlite.model.fused import linear_gelu, qkv_rotary
+from neoxlite.model.gpt import GPTModel
 from neoxlite.model.head_loss import head_loss
+from neoxlite.model.init import initialise
+from neoxlite.model.kernels import Kernels, compile_blocks, use_kernels
+from neoxlite.model.rotary import Rotary
+from neoxlite.model.spec import ModelSpec
 from neoxlite.optim.adamw import Partition, Rates, clip_coefficient, update
 
 pytestmark = pytest.mark.gpu
@@ -78,3 +87,110 @@ def test_adamw_by_table_and_flat(sizes: tuple[int, ...], cuda: torch.device) -> 
     before = by_table.master.clone()
     table.update(by_table, torch.full((), float("nan"), device=cuda), Rates(1e-2, 0.9, 0.95, 1e-8, 0.1, 4))
     assert torch.equal(by_table.master, before)
+
+
+def leaves(dtype: torch.dtype, device: torch.device, *shapes: tuple[int, ...]) -> tuple[list[Tensor], list[Tensor]]:
+    """Normal tensors that take gradients, and the same in fp64; matrices scaled so that products are normal too."""
+    torch.manual_seed(1)
+    tensors = [torch.randn(shape, device=device) * (shape[1] ** -0.5 if len(shape) == 2 else 1) for shape in shapes]
+    tensors = [tensor.to(dtype).requires_grad_() for tensor in tensors]
+    return tensors, [tensor.detach().double().requires_grad_() for tensor in tensors]
+
+
+@pytest.mark.parametrize("tanh", [False, True], ids=["erf", "tanh"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [1024, 776], ids=["whole", "odd"])
+def test_linear_gelu(tanh: bool, dtype: torch.dtype, width: int, cuda: torch.device) -> None:
+    """Value and gradients of 700 tokens; bf16 within its rounding."""
+    tensors, references = leaves(dtype, cuda, (7, 100, 256), (width, 256), (width,))
+    out = linear_gelu(*tensors, tanh=tanh)
+    wanted = F.gelu(F.linear(*references), approximate="tanh" if tanh else "none")
+    grad = torch.randn_like(out)
+    out.backward(grad)
+    wanted.backward(grad.double())
+    tolerance = 1e-3 if dtype is torch.float32 else 1e-2
+    assert relative_error(out, wanted) < tolerance
+    for found, reference in zip(tensors, references, strict=True):
+        assert relative_error(found.grad, reference.grad) < tolerance
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (4, 2)], ids=["all heads", "grouped"])
+@pytest.mark.parametrize(("size", "turned"), [(64, 64), (80, 80), (64, 16)], ids=["64", "80", "partial"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_qkv_rotary(heads: tuple[int, int], size: int, turned: int, dtype: torch.dtype, cuda: torch.device) -> None:
+    """q, k, v and gradients of 7 sequences of 100 tokens; gradients in the layout of attention, and in another."""
+    rows = (heads[0] + 2 * heads[1]) * size
+    tensors, references = leaves(dtype, cuda, (7, 100, 256), (rows, 256), (rows,))
+    tables = Rotary(turned, 10000.0).tables(100, cuda, torch.float32 if dtype is torch.float32 else dtype)
+    parts = qkv_rotary(*tensors, tables, heads)
+    wanted = query_key_value(*references, heads, size, (turned, 10000.0))
+    grads = [torch.randn_like(part) for part in parts]
+    grads[1] = grads[1].contiguous()
+    torch.autograd.backward(parts, grads)
+    torch.autograd.backward(wanted, [grad.double() for grad in grads])
+    tolerance = 1e-3 if dtype is torch.float32 else 1e-2
+    for found, reference in zip(parts, wanted, strict=True):
+        assert relative_error(found, reference) < tolerance
+    for leaf, reference in zip(tensors, references, strict=True):
+        assert relative_error(leaf.grad, reference.grad) < tolerance
+
+
+@pytest.mark.parametrize("dtype", [fp8.ACTIVATIONS, fp8.GRADIENTS])
+@pytest.mark.parametrize("shape", [(512, 256), (304, 144)], ids=["tiles", "rest"])
+def test_fp8_cast(dtype: torch.dtype, shape: tuple[int, int], cuda: torch.device) -> None:
+    """Casts as torch does, and the transposed is the same; the factor's last bit may round one in a thousand apart."""
+    torch.manual_seed(2)
+    x = torch.randn(shape, device=cuda).to(torch.bfloat16)
+    cast, transposed, factor = fp8.quantize(x, dtype)
+    limit = torch.finfo(dtype).max
+    wanted = (x.float() / factor).clamp(-limit, limit).to(dtype).float()
+    assert (cast.float() != wanted).float().mean() < 1e-3
+    assert cast.float().abs().max() == limit
+    assert torch.equal(transposed.float(), cast.float().t())
+
+
+def test_fp8_linear(cuda: torch.device) -> None:
+    """Errors of e4m3 (a half of 2^-3) and e5m2 (a half of 2^-2) in sums of 256 products."""
+    if torch.cuda.get_device_capability(cuda) < (8, 9):
+        pytest.skip("no fp8")
+    tensors, references = leaves(torch.bfloat16, cuda, (8, 64, 256), (512, 256), (512,))
+    out, wanted = fp8.linear(*tensors), F.linear(*references)
+    grad = torch.randn_like(out)
+    out.backward(grad)
+    wanted.backward(grad.double())
+    assert 1e-3 < relative_error(out, wanted) < 0.06
+    for found, reference in zip(tensors[:2], references[:2], strict=True):
+        assert 1e-3 < relative_error(found.grad, reference.grad) < 0.1
+    assert relative_error(tensors[2].grad, references[2].grad) < 1e-2
+
+
+@pytest.mark.parametrize("with_fp8", [False, True], ids=["bf16", "fp8"])
+def test_a_compiled_model(with_fp8: bool, cuda: torch.device) -> None:
+    """Loss and gradients of two blocks, all fused and compiled, against the same weights in fp64, plain."""
+    spec = ModelSpec(
+        num_layers=2,
+        hidden_size=256,
+        num_attention_heads=4,
+        num_kv_heads=4,
+        seq_length=128,
+        max_position_embeddings=128,
+        padded_vocab_size=512,
+        mlp_hidden_size=1024,
+    )
+    model = GPTModel(spec)
+    initialise(model, spec, seed=1)
+    model = model.to(cuda, torch.bfloat16)
+    exact = GPTModel(spec)
+    exact.load_state_dict(model.state_dict())
+    exact = exact.double()
+    tokens = torch.randint(0, 512, (4, 129), generator=torch.Generator().manual_seed(1))
+    use_kernels(model, Kernels(fused_gelu=True, fused_rotary=True, deferred_residual=True, fp8=with_fp8))
+    model.fused_head_loss = True
+    compile_blocks(model, 128, cuda, torch.bfloat16)
+    loss, wanted = model(tokens[:, :-1].to(cuda), tokens[:, 1:].to(cuda)), exact(tokens[:, :-1], tokens[:, 1:])
+    loss.backward()
+    wanted.backward()
+    assert loss.item() == pytest.approx(wanted.item(), rel=2e-3)
+    for (name, parameter), reference in zip(model.named_parameters(), exact.parameters(), strict=True):
+        error = relative_error(None if parameter.grad is None else parameter.grad.cpu(), reference.grad)
+        assert error < (0.25 if with_fp8 else 0.05), (name, error)

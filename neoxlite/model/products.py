@@ -1,0 +1,32 @@
+"""The matrix products of a linear layer, forward and backward, in the tensors' own dtype or in fp8."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from neoxlite.model import fp8 as _fp8
+
+
+def forward_product(x: Tensor, weight: Tensor, bias: Tensor | None, *, fp8: bool) -> tuple[Tensor, ...]:
+    """Return x @ weight.T + bias, (rows, in) -> (rows, out), and what `backward_product` needs."""
+    if fp8:
+        return _fp8.forward_product(x, weight, bias)
+    return F.linear(x, weight, bias), x, weight
+
+
+def backward_product(
+    grad: Tensor, kept: Sequence[Tensor], largest: Tensor | None, *, fp8: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of x and weight from that of the output, (rows, out).
+
+    Args:
+        kept: what `forward_product` returned behind the output.
+        largest: the largest absolute value of ``grad``, if it is known.
+    """
+    if fp8:
+        return _fp8.backward_product(grad, kept, largest)
+    x, weight = kept
+    return grad @ weight, grad.t() @ x

@@ -1,0 +1,174 @@
+"""Triton kernels of `neoxlite.model.fused`: backward of GELU and of rotary embedding, each with the sum for the bias.
+
+Each reads what it needs once: torch's compiler writes the gradient, and reads it again for the bias. A program's sums
+over its rows go into a row of their own, which torch adds up: the result does not depend on the order of programs.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_ROWS = 128
+"""Rows of a program."""
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def _gelu_derivative(x, TANH: tl.constexpr):  # type: ignore[no-untyped-def]
+    """d gelu(x) / dx; erf by Abramowitz and Stegun 7.1.26 (error below 1.5e-7): the density's exponential is in it."""
+    if TANH:
+        inner = 0.7978845608028654 * (x + 0.044715 * x * x * x)
+        tanh = 1.0 - 2.0 / (tl.exp(2.0 * inner) + 1.0)
+        slope = 0.7978845608028654 * (1.0 + 0.134145 * x * x)
+        return 0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * slope
+    density = tl.exp2(x * x * -0.72134752044448170)  # exp(-x^2 / 2)
+    t = 1.0 / (1.0 + 0.23164188720 * tl.abs(x))
+    poly = 0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
+    tail = 0.5 * density * t * poly
+    return tl.where(x >= 0, 1.0 - tail, tail) + x * density * 0.3989422804014327
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def _gelu_backward(  # type: ignore[no-untyped-def]
+    grad, x, out, sums, largest, rows, width, TANH: tl.constexpr, ROWS: tl.constexpr, R: tl.constexpr, W: tl.constexpr
+):
+    block = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * W + tl.arange(0, W)
+    total = tl.zeros((R, W), tl.float32)
+    peak = tl.zeros((R, W), tl.float32)
+    for first in range(0, ROWS, R):
+        row = block * ROWS + first + tl.arange(0, R)
+        place = row[:, None] * width + column[None, :]
+        keep = (row[:, None] < rows) & (column[None, :] < width)
+        g = tl.load(grad + place, mask=keep, other=0.0).to(tl.float32)
+        d = g * _gelu_derivative(tl.load(x + place, mask=keep, other=0.0).to(tl.float32), TANH)
+        total += d
+        peak = tl.maximum(peak, tl.abs(d))
+        tl.store(out + place, d.to(out.dtype.element_ty), mask=keep)
+    tl.store(sums + block * width + column, tl.sum(total, 0), mask=column < width)
+    tl.store(largest + block * tl.num_programs(1) + tl.program_id(1), tl.max(tl.max(peak, 1), 0))
+
+
+def gelu_backward(grad: Tensor, x: Tensor, tanh: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """See `neoxlite.model.fused`; both (rows, width), contiguous."""
+    rows, width = x.shape
+    grid = (triton.cdiv(rows, _ROWS), triton.cdiv(width, 512))
+    out = torch.empty_like(x)
+    sums = torch.empty(grid[0], width, dtype=torch.float32, device=x.device)
+    largest = torch.empty(grid, dtype=torch.float32, device=x.device)
+    _gelu_backward[grid](grad, x, out, sums, largest, rows, width, TANH=tanh, ROWS=_ROWS, R=8, W=512, num_warps=8)
+    return out, sums.sum(0).to(x.dtype), largest.max()
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def _rotary_backward(  # type: ignore[no-untyped-def]
+    grad,
+    batch_stride,
+    head_stride,
+    token_stride,
+    cos,
+    sin,
+    out,
+    sums,
+    largest,
+    rows,
+    length,
+    width,
+    first_column,
+    head_columns,
+    SIZE: tl.constexpr,
+    ROTATED: tl.constexpr,
+    HALF: tl.constexpr,
+    REST: tl.constexpr,
+    ROWS: tl.constexpr,
+    R: tl.constexpr,
+):
+    """Turn one head's gradients back, (batch, heads, length, SIZE) into its columns of (rows, width).
+
+    HALF and REST are ROTATED / 2 and SIZE - ROTATED, rounded up to powers of two.
+    """
+    block = tl.program_id(0)
+    head = tl.program_id(1)
+    half: tl.constexpr = ROTATED // 2
+    j = tl.arange(0, HALF)
+    jr = ROTATED + tl.arange(0, REST)
+    columns = first_column + head * head_columns
+    sum_low = tl.zeros((R, HALF), tl.float32)
+    sum_high = tl.zeros((R, HALF), tl.float32)
+    sum_rest = tl.zeros((R, REST), tl.float32)
+    peak = tl.zeros((R,), tl.float32)
+    for step in range(0, ROWS, R):
+        row = block * ROWS + step + tl.arange(0, R)
+        here = (row < rows)[:, None]
+        token = row % length
+        source = (row // length).to(tl.int64) * batch_stride + token.to(tl.int64) * token_stride + head * head_stride
+        target = row.to(tl.int64) * width + columns
+        if ROTATED > 0:
+            keep = here & (j < half)[None, :]
+            c = tl.load(cos + token[:, None] * ROTATED + j[None, :], mask=keep, other=0.0).to(tl.float32)
+            s = tl.load(sin + token[:, None] * ROTATED + j[None, :], mask=keep, other=0.0).to(tl.float32)
+            low = tl.load(grad + source[:, None] + j[None, :], mask=keep, other=0.0).to(tl.float32)
+            high = tl.load(grad + source[:, None] + half + j[None, :], mask=keep, other=0.0).to(tl.float32)
+            back_low = low * c + high * s
+            back_high = high * c - low * s
+            tl.store(out + target[:, None] + j[None, :], back_low.to(out.dtype.element_ty), mask=keep)
+            tl.store(out + target[:, None] + half + j[None, :], back_high.to(out.dtype.element_ty), mask=keep)
+            sum_low += back_low
+            sum_high += back_high
+            peak = tl.maximum(peak, tl.max(tl.maximum(tl.abs(back_low), tl.abs(back_high)), 1))
+        if ROTATED < SIZE:
+            keep = here & (jr < SIZE)[None, :]
+            rest = tl.load(grad + source[:, None] + jr[None, :], mask=keep, other=0.0).to(tl.float32)
+            tl.store(out + target[:, None] + jr[None, :], rest.to(out.dtype.element_ty), mask=keep)
+            sum_rest += rest
+            peak = tl.maximum(peak, tl.max(tl.abs(rest), 1))
+    place = sums + block.to(tl.int64) * width + columns
+    if ROTATED > 0:
+        tl.store(place + j, tl.sum(sum_low, 0), mask=j < half)
+        tl.store(place + half + j, tl.sum(sum_high, 0), mask=j < half)
+    if ROTATED < SIZE:
+        tl.store(place + jr, tl.sum(sum_rest, 0), mask=jr < SIZE)
+    tl.store(largest + block * tl.num_programs(1) + head, tl.max(peak, 0))
+
+
+def qkv_backward(
+    grads: tuple[Tensor, Tensor, Tensor], cos: Tensor, sin: Tensor, places: tuple[tuple[int, int], ...]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """See `neoxlite.model.fused`; ``places``: of q, k and v the first column, and the columns from head to head."""
+    batch, _, length, size = grads[0].shape
+    rows, width = batch * length, sum(grad.shape[1] for grad in grads) * size
+    blocks = triton.cdiv(rows, _ROWS)
+    device = cos.device
+    out = torch.empty(rows, width, dtype=grads[0].dtype, device=device)
+    sums = torch.empty(blocks, width, dtype=torch.float32, device=device)
+    peaks = []
+    for grad, rotated, (first, step) in zip(grads, (cos.shape[1], cos.shape[1], 0), places, strict=True):
+        if grad.stride(-1) != 1:
+            grad = grad.contiguous()
+        heads = grad.shape[1]
+        largest = torch.empty(blocks, heads, dtype=torch.float32, device=device)
+        _rotary_backward[blocks, heads](
+            grad,
+            *grad.stride()[:3],
+            cos,
+            sin,
+            out,
+            sums,
+            largest,
+            rows,
+            length,
+            width,
+            first,
+            step,
+            SIZE=size,
+            ROTATED=rotated,
+            HALF=triton.next_power_of_2(max(rotated // 2, 1)),
+            REST=triton.next_power_of_2(max(size - rotated, 1)),
+            ROWS=_ROWS,
+            R=16,
+            num_warps=4,
+        )
+        peaks.append(largest.max())
+    return out, sums.sum(0).to(out.dtype), torch.stack(peaks).max()
