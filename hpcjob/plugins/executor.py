@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 from submitit.core import core, utils
 
-from hpcjob.errors import HpcjobError, InputError
+from hpcjob.errors import InputError
 from hpcjob.job import JobFile, LauncherName, Python
 from hpcjob.plugins.job import FunctionJob, HpcjobJob
 from hpcjob.plugins.parameters import STDERR, PrefixedNames, check_name, to_job, without_memory
@@ -156,23 +156,27 @@ class FunctionExecutor(core.Executor):
         """
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"{name}_{index}.pkl" for index in range(len(functions))]
-        room = self.max_pickle_size_gb * 2**30
         try:
-            for function, path in zip(functions, paths, strict=True):
-                function.set_timeout(plan.walltime_s / 60, self.max_num_timeout)  # type: ignore[arg-type] # no int is needed
-                function.dump(path)
-                room -= path.stat().st_size
-                if room < 0:
-                    raise InputError(
-                        f"the pickles of {len(functions)} functions are more than {self.max_pickle_size_gb:g} GiB",
-                        hint="give paths of data, not the data; or raise max_pickle_size_gb of the executor",
-                    )
+            self._pickle(functions, plan, paths)
             yield paths
-        except HpcjobError as error:
-            if not isinstance(error, (UnclearSubmitError, UnrecordedError)):
-                for path in paths:
-                    path.unlink(missing_ok=True)
+        except (UnclearSubmitError, UnrecordedError):
             raise
+        except Exception:
+            for path in paths:
+                path.unlink(missing_ok=True)
+            raise
+
+    def _pickle(self, functions: Sequence[utils.DelayedSubmission], plan: Plan, paths: Sequence[Path]) -> None:
+        room = self.max_pickle_size_gb * 2**30
+        for function, path in zip(functions, paths, strict=True):
+            function.set_timeout(plan.walltime_s / 60, self.max_num_timeout)  # type: ignore[arg-type] # no int is needed
+            function.dump(path)
+            room -= path.stat().st_size
+            if room < 0:
+                raise InputError(
+                    f"the pickles of {len(functions)} functions are more than {self.max_pickle_size_gb:g} GiB",
+                    hint="give paths of data, not the data; or raise max_pickle_size_gb of the executor",
+                )
 
     @classmethod
     def affinity(cls) -> int:

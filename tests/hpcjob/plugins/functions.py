@@ -42,6 +42,13 @@ def wait_for(path: str) -> str:
     return "went on"
 
 
+def nested(folder: str, cluster: str) -> int:
+    """Submit a function from inside a job, and wait for it."""
+    job = submitit.AutoExecutor(folder, cluster=cluster).submit(add, 20, 22)
+    result: int = job.result()
+    return result
+
+
 def environment() -> dict[str, object]:
     """Return what the job environment says."""
     env = submitit.JobEnvironment()

@@ -41,10 +41,14 @@ def test_what_submitit_promises(place: MakePlace, system: str, monkeypatch: pyte
 
 @pytest.mark.ci
 @on_both
-def test_an_element_goes_on_as_a_job_of_its_own(place: MakePlace, system: str) -> None:
-    """Twice told that its time is over, under its own id; the other element is left alone; cancel ends the last one."""
+def test_elements_go_on_as_jobs_of_their_own(place: MakePlace, system: str, tmp_path: Path) -> None:
+    """Twice told that its time is over, under its own id; cancel ends the last job; another submits by itself."""
     here = place(system)
-    every = [functions.Patient(2), functions.Patient(99), functools.partial(functions.add, 1, 1)]
+    every = [
+        functions.Patient(2),
+        functions.Patient(99),
+        functools.partial(functions.nested, str(tmp_path / "inner"), system),
+    ]
     patient, endless, other = here.executor.submit_array(every)
     for number in (1, 2):
         acts.until(lambda number=number: acts.says(patient, f"attempt {number}"), "an attempt runs")
@@ -55,7 +59,7 @@ def test_an_element_goes_on_as_a_job_of_its_own(place: MakePlace, system: str) -
     acts.until(lambda: acts.says(endless, "attempt 2"), "the second attempt runs")
     endless.cancel()
     acts.until(lambda: endless.done(force_check=True), "it has ended")
-    assert (endless.state, other.result()) == ("CANCELLED", 2)
+    assert (endless.state, other.result()) == ("CANCELLED", 42)
     assert len({job.record.id for job in (patient, endless, other)}) == 3
 
 
