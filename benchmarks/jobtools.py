@@ -173,8 +173,8 @@ esac""",
 _SCONTROL = (
     "JobId={first} JobName=train UserId=me(1000) GroupId=me(1000) MCS_label=N/A Priority=1 Nice=0 Account=g QOS=normal "
     "JobState=RUNNING Reason=None Dependency=(null) Requeue=0 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0 "
-    "RunTime=00:10:00 TimeLimit=12:00:00 TimeMin=N/A SubmitTime=2026-11-30T00:00:00 Partition=gpu NumNodes=2 NumCPUs=16 "
-    "NumTasks=16 CPUs/Task=1 MinMemoryNode=0 Command=/w/job.sh WorkDir=/w\n"
+    "RunTime=00:10:00 TimeLimit=12:00:00 TimeMin=N/A SubmitTime=2026-11-30T00:00:00 Partition=gpu NumNodes=2 "
+    "NumCPUs=16 NumTasks=16 CPUs/Task=1 MinMemoryNode=0 Command=/w/job.sh WorkDir=/w\n"
 )
 
 

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 
-def read_regular(path: Path, limit_bytes: int | None = None) -> bytes:
+def read_regular(path: Path | str, limit_bytes: int | None = None) -> bytes:
     """Return the bytes of the file at ``path``; of a larger one the first ``limit_bytes`` and one more.
 
     Raises:

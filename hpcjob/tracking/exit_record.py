@@ -55,15 +55,15 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def read_exit_record(jobdir: Path, job_id: str) -> ExitRecord | None:
     """Return the exit record of a job; None if there is none, or it cannot be read as one."""
-    return _read(jobdir / f"{job_id}_exit.json", ExitRecord)
+    return _read(f"{jobdir}/{job_id}_exit.json", ExitRecord)
 
 
 def read_outcome(jobdir: Path) -> Outcome | None:
     """Return the trainer's outcome; None if there is none, or it cannot be read as one."""
-    return _read(jobdir / "outcome.json", Outcome)
+    return _read(f"{jobdir}/outcome.json", Outcome)
 
 
-def _read(path: Path, kind: type[_Kind]) -> _Kind | None:
+def _read(path: str, kind: type[_Kind]) -> _Kind | None:
     try:
         return msgspec.json.decode(read_regular(path, _MAX_BYTES), type=kind)
     except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors

@@ -217,13 +217,14 @@ def _decoded(text: bytes) -> Line:
         raise ValueError(f"no scheduler {line.scheduler!r}")
     elif line.element_of is not None:
         raise ValueError("an element of an array, which is no record of its own")
-    elif not all(os.path.isabs(path) for path in (line.directory, line.log or "/")):  # noqa: PTH117
+    elif not (line.directory.startswith("/") and (not line.log or line.log.startswith("/"))):
         raise ValueError("a relative path")
     if not _ID.fullmatch(line.id):
         raise ValueError(f"no id of a job: {line.id!r}")
     if isinstance(line, Record) and line.array is not None:
         _check_spec(line.array)
-    if any("\0" in value for value in msgspec.structs.astuple(line) if isinstance(value, str)):
+    may_hold_zero = b"\0" in text or b"u0000" in text
+    if may_hold_zero and any("\0" in value for value in msgspec.structs.astuple(line) if isinstance(value, str)):
         raise ValueError("a zero byte in a text")
     return line
 

@@ -38,8 +38,10 @@ def refresh(records: Iterable[Record], index: Index) -> dict[Record, Status]:
         else:
             statuses[record] = status
     for group in _groups(live):
+        mode = "standard"
         for job, record in zip(track(group), group, strict=True):
-            statuses[record] = _noted(record, job.status(), index)
+            statuses[record] = _noted(record, job.status(mode), index)
+            mode = "cache"  # the first asked for all, however long it takes to go through them
     return statuses
 
 

@@ -34,7 +34,7 @@ def table(folder: Path) -> int:
     if not results:
         print(f"{folder}: there is no result in it (evaluate.py writes them)", file=sys.stderr)
         return 1
-    rows = [{"checkpoint": path.stem, **_flat(json.loads(path.read_text()))} for path in results]
+    rows = [{"result": path.stem, **_flat(json.loads(path.read_text()))} for path in results]
     names = list(dict.fromkeys(name for row in rows for name in row))
     lines = ["\t".join(names), *("\t".join(str(row.get(name, "")) for name in names) for row in rows)]
     text = "\n".join(lines) + "\n"
