@@ -25,6 +25,7 @@ _COMMANDS = {
     "release": ("hpcjob.cli.hold:release", "Let held jobs start again."),
     "attach": ("hpcjob.cli.attach:attach", "Track a job that was submitted by hand."),
     "profile": ("hpcjob.cli.profile:profile", "List and show cluster profiles."),
+    "env": ("hpcjob.cli.env:env", "Make the Python environment of a cluster's jobs."),
     "schema": ("hpcjob.cli.schema:schema", "Print the JSON Schema of job files or profiles."),
     "completion": ("hpcjob.cli.completion:completion", "Print the shell completion script."),
 }

@@ -108,12 +108,12 @@ def plans_from_options(
     if python is not None:
         overrides.append(Override("python", _python(python), "--python"))
     for item in env:
-        variable, value = _split(item, "--env", "K=V")
+        variable, value = split_option(item, "--env", "K=V")
         overrides.append(Override(("env", variable), value, f"--env {variable}"))
     if after:
         overrides.append(Override("after", _after(after), "--after"))
     for item in settings:
-        path, value = _split(item, "--set", "a.b=c")
+        path, value = split_option(item, "--set", "a.b=c")
         overrides.append(Override(path, value, f"--set {path}", is_yaml=True))
     prepared = prepare_all(job, profile=profile, overrides=overrides, find_after=find_after, adapt=adapt)
     return [one.plan for one in prepared]
@@ -145,7 +145,8 @@ def _after(items: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def _split(item: str, option: str, shape: str) -> tuple[str, str]:
+def split_option(item: str, option: str, shape: str) -> tuple[str, str]:
+    """Return key and value of ``KEY=VALUE``. Raises InputError where that is none."""
     key, equals, value = item.partition("=")
     if not equals or not key:
         raise InputError(f"{option}: {item!r} is not {shape}", hint=f"write {option} {shape}")

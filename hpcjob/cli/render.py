@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hpcjob.cli.files import write_new
 from hpcjob.cli.options import job_options, plans_from_options, show_warnings
 from hpcjob.errors import InputError
 
@@ -60,7 +61,7 @@ def render(
     for note in rendered.notes:
         click.echo(f"hpcjob: note: {note}", err=True)
     if output is not None:
-        _write(output, rendered.script, force)
+        write_new(output, rendered.script, force)
     if as_json:
         import msgspec
 
@@ -76,15 +77,3 @@ def _found(job: JobFile, cluster: ClusterProfile) -> tuple[list[Dependency], lis
     from hpcjob.tracking.dependencies import found
 
     return found(job, cluster, ask=False)
-
-
-def _write(path: Path, script: str, force: bool) -> None:
-    from neoxlite.common.files import write_whole
-
-    if path.exists() and not force:
-        raise InputError(f"--output: {path} exists", hint="give another name, or --force to replace it")
-    try:
-        write_whole(path, script, mode=0o755)
-    except OSError as error:
-        raise InputError(f"--output: {path}: {error.strerror}", hint="give a file in a folder you can write") from None
-    click.echo(f"hpcjob: wrote {path}", err=True)

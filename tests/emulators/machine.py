@@ -92,6 +92,19 @@ class Machine:
             subprocess.Popen(runner, start_new_session=True, **quiet)  # type: ignore[call-overload]
         return number
 
+    def attend_shell(self, argv: Sequence[str], complete: Callable[[str, Job], None], **known: Any) -> tuple[str, int]:
+        """Run an interactive job in this terminal to its end; return its number and the exit code of its shell."""
+        with self.jobs() as jobs:
+            number = str(self.switch("first_id") + len(jobs))
+            job: Job = {"state": "running", "created": time.time(), "started": time.time(), "pid": os.getpid(), **known}
+            complete(number, job)
+            jobs[number] = job
+        environment = {"PATH": os.environ["PATH"], "TERM": os.environ.get("TERM", "dumb"), **job["environment"]}
+        done = subprocess.run(argv, cwd=job["cwd"], env=environment, check=False)
+        with self.jobs() as jobs:
+            jobs[number].update(state="ended", ended=time.time(), code=done.returncode, over_walltime=False)
+        return number, done.returncode
+
     def delete(self, number: str) -> str:
         """End a job: TERM now, KILL after a while; return the state that it was in."""
         if self.snapshot()[number]["state"] == "array":

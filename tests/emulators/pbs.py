@@ -15,7 +15,7 @@ from tests.emulators.machine import Job, Machine, reply
 
 HOST = "plogin1"
 _QSUB_OPTIONS = "a:A:c:C:e:fhIj:J:k:l:m:M:N:o:p:P:q:r:R:S:u:v:VW:Xz"
-_QUEUES = {"rt_HF", "rt_HG", "rt_HC", "regular-g", "workq"}
+_QUEUES = {"rt_HF", "rt_HG", "rt_HC", "regular-g", "interact-g", "workq"}
 _LIMIT_S = 168 * 3600
 _NAME = re.compile(r"[A-Za-z0-9._+-]{1,230}")
 _VARIABLES = re.compile(r"[^'\"]*")
@@ -49,6 +49,8 @@ def _refuse(code: int, name: str, **values: object) -> int:
 def qsub(machine: Machine, arguments: list[str]) -> int:
     """Queue a script; its directives count where the command line says nothing."""
     given, rest = getopt.getopt(arguments, _QSUB_OPTIONS)
+    if ("-I", "") in given:
+        return _interactive(machine, arguments, given)
     if len(rest) != 1 or not Path(rest[0]).is_file():
         return _refuse(1, "no_script")
     script = Path(rest[0]).read_text()
@@ -114,6 +116,46 @@ def qsub(machine: Machine, arguments: list[str]) -> int:
     if machine.switch("lose_answer"):
         return _refuse(15031 & 255, "lost_answer")
     sys.stdout.write(reply("pbs", "submitted", seq=number if tasks is None else f"{number}[]", server=server))
+    return 0
+
+
+def _interactive(machine: Machine, arguments: list[str], given: list[tuple[str, str]]) -> int:
+    """``qsub -I``: the shell of ``-S``, else the login shell, in the terminal of this command."""
+    one = dict(given)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return _refuse(1, "no_terminal")
+    if "-J" in one or one.get("-q", "workq") not in _QUEUES:
+        return _refuse(170, "unknown_queue")
+    asked = dict(value.split("=", 1) for name, value in given if name == "-l")
+    extra = dict(value.split("=", 1) for name, value in given if name == "-W")
+    if machine.switch("needs_group") and "group_list" not in extra and "-P" not in one:
+        return _refuse(32, "needs_group")
+    submit_dir, home, server = Path.cwd(), machine.folder / "home", machine.switch("server")
+    home.mkdir(exist_ok=True)
+
+    def complete(number: str, job: Job) -> None:
+        environment = _environment(machine, f"{number}.{server}", job)
+        job["environment"] = {**environment, "PBS_ENVIRONMENT": "PBS_INTERACTIVE"}
+        words = {"seq": number, "server": server}
+        sys.stdout.write(reply("pbs", "interactive_waiting", **words) + reply("pbs", "interactive_ready", **words))
+        sys.stdout.flush()
+
+    number, _ = machine.attend_shell(
+        [one.get("-S", "/bin/bash")],
+        complete,
+        name=one.get("-N", "STDIN"),
+        queue=one.get("-q", "workq"),
+        project=one.get("-P", "_pbs_project_default"),
+        walltime_s=_seconds(asked.get("walltime", "1:00:00")),
+        select=asked.get("select", "1"),
+        nodes=int(re.match(r"\d+", asked.get("select", "1"))[0]),  # type: ignore[index]
+        submit_dir=str(submit_dir),
+        cwd=str(home),
+        live_output=True,
+        output=str(submit_dir / "none"),
+        arguments=" ".join(arguments),
+    )
+    sys.stdout.write(reply("pbs", "interactive_completed", seq=number, server=server))
     return 0
 
 

@@ -14,8 +14,21 @@ from pathlib import Path
 from tests.emulators.machine import Job, Machine, reply
 
 _PJSUB_OPTIONS = "g:jL:N:o:e:sSx:XwzM:m:p:P:"
-_PJSUB_LONG = ["mpi=", "norestart", "restart", "omp=", "name=", "at=", "step", "bulk", "sparam=", "fs=", "hold"]
-_RSCGRPS = {"regular-a", "short-a", "debug-a", "small"}
+_PJSUB_LONG = [
+    "mpi=",
+    "norestart",
+    "restart",
+    "omp=",
+    "name=",
+    "at=",
+    "step",
+    "bulk",
+    "sparam=",
+    "fs=",
+    "hold",
+    "interact",
+]
+_RSCGRPS = {"regular-a", "short-a", "debug-a", "interactive-a", "small"}
 _OVER_ELAPSE = 11
 # Word of st, and of the site's STATUS, for a job that has not ended.
 _STATES = {
@@ -45,7 +58,10 @@ def _refuse(name: str, **values: object) -> int:
 
 def pjsub(machine: Machine, arguments: list[str]) -> int:
     """Queue a script; it starts in the folder it was submitted from."""
-    given, (path,) = getopt.getopt(arguments, _PJSUB_OPTIONS, _PJSUB_LONG)
+    given, rest = getopt.getopt(arguments, _PJSUB_OPTIONS, _PJSUB_LONG)
+    if ("--interact", "") in given:
+        return _interactive(machine, given)
+    (path,) = rest
     script = Path(path).read_text()
     options = [*_directives(script), *given]
     one = dict(options)
@@ -106,6 +122,49 @@ def pjsub(machine: Machine, arguments: list[str]) -> int:
     if machine.switch("lose_answer"):
         return _refuse("no_answer")
     sys.stdout.write(reply("pjm", machine.switch("submitted") or "submitted", id=number))
+    return 0
+
+
+def _interactive(machine: Machine, given: list[tuple[str, str]]) -> int:
+    """``pjsub --interact``: a login shell in the terminal of this command, with the variables of ``-x``."""
+    one = dict(given)
+    limits = dict(part.split("=", 1) for name, value in given if name == "-L" for part in value.split(","))
+    if machine.switch("needs_group") and "-g" not in one:
+        return _refuse("refused_group")
+    queue, nodes = limits.get("rscgrp", "small"), int(limits.get("node", "1"))
+    if queue not in _RSCGRPS:
+        return _refuse("refused_rscgrp", queue=queue)
+    home = machine.folder / "home"
+    home.mkdir(exist_ok=True)
+
+    def complete(number: str, job: Job) -> None:
+        nodefile = machine.folder / f"{number}.nodes"
+        nodefile.write_text("".join(f"10.1.0.{host}\n" for host in range(1, nodes + 1)))
+        job["environment"] = {
+            "HOME": str(home),
+            "PJM_ENVIRONMENT": "INTERACT",
+            "PJM_JOBID": number,
+            "PJM_JOBNAME": one.get("-N", "STDIN"),
+            "PJM_O_NODEINF": str(nodefile),
+            "PJM_O_WORKDIR": job["submit_dir"],
+            **dict(part.split("=", 1) for part in one["-x"].split(",")),
+        }
+        sys.stdout.write(reply("pjm", "submitted", id=number) + reply("pjm", "interactive_started", id=number))
+        sys.stdout.flush()
+
+    number, _ = machine.attend_shell(
+        ["bash", "-l"],
+        complete,
+        name=one.get("-N", "STDIN"),
+        queue=queue,
+        walltime_s=0,
+        nodes=nodes,
+        submit_dir=str(Path.cwd()),
+        cwd=str(Path.cwd()),
+        live_output=True,
+        output=str(Path.cwd() / "none"),
+    )
+    sys.stdout.write(reply("pjm", "interactive_completed", id=number))
     return 0
 
 

@@ -8,7 +8,7 @@
 #$ -t 1-3
 #$ -tc 2
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 8e2db3ae4eed
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 dc6156112d1b
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -109,16 +109,18 @@ set -eu
 [[ ${MODULEPATH-} ]] || fail 'modules: MODULEPATH is empty, so no module can be found'
 
 load_module() { # NAME; some module systems return 0 when they fail
-  local known=${LOADEDMODULES-} code=0 words=$jobdir/module.tmp
+  local known=${LOADEDMODULES-} code=0 file words
+  file=$(mktemp)
   set +eu
-  module load "$1" >"$words" 2>&1
+  module load "$1" >"$file" 2>&1
   code=$?
   set -eu
+  words=$(<"$file")
+  rm "$file"
   if ((code)) || [[ ${LOADEDMODULES-} == "$known" && ":$known:" != *":$1"[:/]* ]]; then
-    fail "module $1 did not load: $(tr -s '\n\t ' ' ' <"$words")"
+    fail "module $1 did not load: $(tr -s '\n\t ' ' ' <<<"$words")"
   fi
-  cat "$words"
-  rm "$words"
+  [[ ! $words ]] || echo "$words"
 }
 
 load_module cuda/11.8/11.8.0

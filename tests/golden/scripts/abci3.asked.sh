@@ -11,7 +11,7 @@
 #PBS -l place=scatter:excl
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 a33b6efef334
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 f4b3acb1cd6a
 # submit: qsub FILE
 
 set -euo pipefail
@@ -101,16 +101,18 @@ set -eu
 [[ ${MODULEPATH-} ]] || fail 'modules: MODULEPATH is empty, so no module can be found'
 
 load_module() { # NAME; some module systems return 0 when they fail
-  local known=${LOADEDMODULES-} code=0 words=$jobdir/module.tmp
+  local known=${LOADEDMODULES-} code=0 file words
+  file=$(mktemp)
   set +eu
-  module load "$1" >"$words" 2>&1
+  module load "$1" >"$file" 2>&1
   code=$?
   set -eu
+  words=$(<"$file")
+  rm "$file"
   if ((code)) || [[ ${LOADEDMODULES-} == "$known" && ":$known:" != *":$1"[:/]* ]]; then
-    fail "module $1 did not load: $(tr -s '\n\t ' ' ' <"$words")"
+    fail "module $1 did not load: $(tr -s '\n\t ' ' ' <<<"$words")"
   fi
-  cat "$words"
-  rm "$words"
+  [[ ! $words ]] || echo "$words"
 }
 
 load_module cuda/12.6/12.6.1

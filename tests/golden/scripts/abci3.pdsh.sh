@@ -10,7 +10,7 @@
 #PBS -r n
 #PBS -v USE_SSH=1
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 0ed020b53cd3
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 f720c50a3c52
 # submit: qsub FILE
 
 set -euo pipefail
@@ -99,16 +99,18 @@ set -eu
 [[ ${MODULEPATH-} ]] || fail 'modules: MODULEPATH is empty, so no module can be found'
 
 load_module() { # NAME; some module systems return 0 when they fail
-  local known=${LOADEDMODULES-} code=0 words=$jobdir/module.tmp
+  local known=${LOADEDMODULES-} code=0 file words
+  file=$(mktemp)
   set +eu
-  module load "$1" >"$words" 2>&1
+  module load "$1" >"$file" 2>&1
   code=$?
   set -eu
+  words=$(<"$file")
+  rm "$file"
   if ((code)) || [[ ${LOADEDMODULES-} == "$known" && ":$known:" != *":$1"[:/]* ]]; then
-    fail "module $1 did not load: $(tr -s '\n\t ' ' ' <"$words")"
+    fail "module $1 did not load: $(tr -s '\n\t ' ' ' <<<"$words")"
   fi
-  cat "$words"
-  rm "$words"
+  [[ ! $words ]] || echo "$words"
 }
 
 load_module cuda/12.6/12.6.1

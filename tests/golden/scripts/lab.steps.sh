@@ -13,7 +13,7 @@
 #SBATCH --no-requeue
 #SBATCH --comment=x
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 4c4f3eb774e9
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 91b7cf4b02ad
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -102,16 +102,18 @@ set -eu
 [[ ${MODULEPATH-} ]] || fail 'modules: MODULEPATH is empty, so no module can be found'
 
 load_module() { # NAME; some module systems return 0 when they fail
-  local known=${LOADEDMODULES-} code=0 words=$jobdir/module.tmp
+  local known=${LOADEDMODULES-} code=0 file words
+  file=$(mktemp)
   set +eu
-  module load "$1" >"$words" 2>&1
+  module load "$1" >"$file" 2>&1
   code=$?
   set -eu
+  words=$(<"$file")
+  rm "$file"
   if ((code)) || [[ ${LOADEDMODULES-} == "$known" && ":$known:" != *":$1"[:/]* ]]; then
-    fail "module $1 did not load: $(tr -s '\n\t ' ' ' <"$words")"
+    fail "module $1 did not load: $(tr -s '\n\t ' ' ' <<<"$words")"
   fi
-  cat "$words"
-  rm "$words"
+  [[ ! $words ]] || echo "$words"
 }
 
 load_module gcc/13.2.0

@@ -9,7 +9,7 @@
 #PJM -o %n.%j.out
 #PJM --norestart
 # Wisteria/BDEC-01 Aquarius, the University of Tokyo: made by hpcjob 0.1.0
-# template pjm.sh.j2 over base.sh.j2 and parts, sha256 dd021867b6bc
+# template pjm.sh.j2 over base.sh.j2 and parts, sha256 15bb3dad739c
 # submit: pjsub FILE
 
 set -euo pipefail
@@ -98,16 +98,18 @@ set -eu
 [[ ${MODULEPATH-} ]] || fail 'modules: MODULEPATH is empty, so no module can be found'
 
 load_module() { # NAME; some module systems return 0 when they fail
-  local known=${LOADEDMODULES-} code=0 words=$jobdir/module.tmp
+  local known=${LOADEDMODULES-} code=0 file words
+  file=$(mktemp)
   set +eu
-  module load "$1" >"$words" 2>&1
+  module load "$1" >"$file" 2>&1
   code=$?
   set -eu
+  words=$(<"$file")
+  rm "$file"
   if ((code)) || [[ ${LOADEDMODULES-} == "$known" && ":$known:" != *":$1"[:/]* ]]; then
-    fail "module $1 did not load: $(tr -s '\n\t ' ' ' <"$words")"
+    fail "module $1 did not load: $(tr -s '\n\t ' ' ' <<<"$words")"
   fi
-  cat "$words"
-  rm "$words"
+  [[ ! $words ]] || echo "$words"
 }
 
 load_module cuda/11.8

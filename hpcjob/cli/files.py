@@ -1,0 +1,26 @@
+"""Files that a command writes where the user says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hpcjob.errors import InputError
+
+
+def write_new(path: Path, text: str, force: bool, *, option: str = "--output", mode: int = 0o755) -> None:
+    """Write a file, and say so on stderr.
+
+    Raises:
+        InputError: it exists and ``force`` is not set, or it cannot be written; the message names ``option``.
+    """
+    from neoxlite.common.files import write_whole
+
+    if path.exists() and not force:
+        raise InputError(f"{option}: {path} exists", hint="give another name, or --force to replace it")
+    try:
+        write_whole(path, text, mode=mode)
+    except OSError as error:
+        raise InputError(f"{option}: {path}: {error.strerror}", hint="give a file in a folder you can write") from None
+    click.echo(f"hpcjob: wrote {path}", err=True)
