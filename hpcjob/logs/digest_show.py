@@ -72,7 +72,7 @@ def show_digest(
 
 def show_digest_of(pipe: tuple[int, str], digest: Digest, output: Output, *, count: int | None, follow: bool) -> None:
     """Show a pipe (its descriptor and name): its end, or with ``follow`` each line as it comes."""
-    last: deque[bytes] = deque(maxlen=2)
+    last: deque[bytes] = deque(maxlen=8)
     lines = read_stream(*pipe, wanted=digest.wanted(rows=True), last=last)
     if count is not None:
         digest.collect(most=count)

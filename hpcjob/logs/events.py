@@ -78,7 +78,8 @@ class Iteration(Event, frozen=True, kw_only=True, omit_defaults=True, tag="itera
     @property
     def finite(self) -> bool:
         """False if the loss or the gradient norm is not a number or infinite."""
-        return all(value is None or math.isfinite(value) for value in (self.loss, self.grad_norm))
+        loss, norm = self.loss, self.grad_norm
+        return (loss is None or math.isfinite(loss)) and (norm is None or math.isfinite(norm))
 
 
 class Validation(Event, frozen=True, kw_only=True, omit_defaults=True, tag="validation"):

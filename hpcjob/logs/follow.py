@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from hpcjob.logs.compressed import compression
-from hpcjob.logs.file_tail import CHUNK_BYTES, FileTail, last_of
+from hpcjob.logs.file_tail import FileTail, last_of
 from hpcjob.logs.lines import Line, LineParser
+from hpcjob.logs.shapes import MUCH_BYTES
 from hpcjob.logs.sources import Provider, Source, listed
 from hpcjob.logs.wanted import Wanted
 
@@ -28,6 +29,7 @@ _SHARE_OF_CORE, _SHARE_OF_CORE_BUSY = 0.08, 0.25
 _OPEN_FILES_AT_MOST = 128
 _SILENT_POLLS = 8
 _PIPE_BYTES = 1024 * 1024
+_PIPE_CHUNK_BYTES = 64 * 1024  # from 128 KiB on each would be new memory from the system
 
 T = TypeVar("T")
 
@@ -170,13 +172,18 @@ def read_stream(
     Args:
         last: is given the bytes as they come, of which it keeps what it has room for.
     """
-    cutter = (wanted or Wanted()).cutter(name)
+    wanted = wanted or Wanted()
+    cutter = wanted.cutter(name)
+    left = MUCH_BYTES
     parser = LineParser(name, hosts=set(hosts))
     with contextlib.suppress(OSError, AttributeError):  # not everywhere, and not for terminals
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-    while chunk := os.read(fd, CHUNK_BYTES):
+    while chunk := os.read(fd, _PIPE_CHUNK_BYTES):
         if last is not None:
             last.append(chunk)
+        left -= len(chunk)
+        if left <= 0 and wanted.shapes is not None:
+            wanted.shapes.sharpen()
         for number, offset, data in cutter.feed(chunk):
             yield parser.parse(offset, data, number)
     for number, offset, data in cutter.finish():

@@ -19,7 +19,8 @@ _PREFIX_BYTES = 120
 
 def unglue(data: bytes) -> list[tuple[int, bytes]]:
     """Return the parts of a line that began as lines of their own, each with its place in the line."""
-    if sum(map(data.count, _HINTS)) < 2 and not any(data.find(hint) > _PREFIX_BYTES for hint in _HINTS):
+    hints = [hint for hint in _HINTS if hint in data]
+    if not hints or (sum(map(data.count, hints)) < 2 and not any(data.find(hint) > _PREFIX_BYTES for hint in hints)):
         return [(0, data)]
     starts = [0]
     for match in _STARTS.finditer(data):

@@ -58,10 +58,11 @@ _UNIT_TFLOPS = {"": 1e-12, "K": 1e-9, "M": 1e-6, "G": 1e-3, "T": 1.0, "P": 1e3, 
 
 def _number(text: str) -> float | None:
     """Read the number that a text begins with; FLOPS with their unit become TFLOPS."""
-    try:
-        return float(text)
-    except ValueError:
-        pass  # more stands behind it
+    if "F" not in text:  # of FLOPS
+        try:
+            return float(text)
+        except ValueError:
+            pass  # more stands behind it
     match = _NUMBER.match(text)
     if match is None:
         return None
@@ -115,8 +116,7 @@ def _training_line(text: str, line: Line) -> Event | None:
         fields["samples_per_s"] = _number(text[before + len("samples/sec:") :])
     for part in text[progress.end() :].split("|"):
         key, _, value = part.rpartition(":")
-        key = key.strip()
-        known = _FIELDS.get(key)
+        known = _FIELDS.get(key := key.strip())
         if known is not None:
             fields.setdefault(known[0], known[1](value))
         elif key and len(other) < _OTHERS_AT_MOST and (number := _number(value)) is not None:

@@ -10,10 +10,8 @@ from hpcjob.logs.compressed import Stream, open_log
 from hpcjob.logs.glue import unglue
 from hpcjob.logs.lines import Line, LineParser
 from hpcjob.logs.scan import scan
-from hpcjob.logs.shapes import Shapes
+from hpcjob.logs.shapes import MUCH_BYTES, Shapes
 from hpcjob.logs.sources import Source
-
-_MUCH_BYTES = 64 * 2**20  # of all files, from which on a multi-pattern engine is worth its start
 
 
 class Reader:
@@ -44,7 +42,7 @@ class Reader:
         """Give the lines of interest of a file. Raises InputError if it cannot be read."""
         parser = LineParser(str(source.path), rank=source.rank, host=self._host_in(source), hosts=self._hosts)
         self._bytes += source.path.stat().st_size
-        if self._bytes >= _MUCH_BYTES:
+        if self._bytes >= MUCH_BYTES:
             self._shapes.sharpen()
         with contextlib.closing(open_log(source.path)) as stream:
             yield from self._lines(stream, parser)

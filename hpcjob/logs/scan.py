@@ -58,7 +58,7 @@ class Scanner:
     ) -> None:
         self._cutter = BlockCutter(offset, skip_first=skip_first)
         self._reader = _Reader(shapes, pending, census)
-        self._numbered = offset == 0
+        self._numbered = offset == 0 and shapes.numbered
 
     def feed(self, chunk: bytes) -> Iterator[tuple[int, int, bytes]]:
         """Give what a chunk completes."""
@@ -113,6 +113,9 @@ class _Reader:
 
     def read(self, cut: Cut) -> Iterator[tuple[int, int, bytes]]:
         offset, data, ends = cut
+        if self._shapes.find is not None and not self._pending():
+            yield from self._found(cut, self._shapes.find(data))
+            return
         if self._shapes.glance is not None and not self._pending() and self._pass(cut, self._shapes.glance):
             return
         block = _Block(self._number, offset, data)
@@ -149,8 +152,27 @@ class _Reader:
             self._census(data)
         if seen & engine.PROGRESS:
             self._progress.append((self._number, offset, data))
-        self._number += self._shapes.newlines(data) + ends
+        if self._shapes.numbered:
+            self._number += self._shapes.newlines(data) + ends
         return True
+
+    def _found(self, cut: Cut, places: list[int]) -> Iterator[tuple[int, int, bytes]]:
+        """Give the lines of a block in which something was found at these places, all of them and no others."""
+        offset, data, ends = cut
+        counted = 0
+        for place in places:
+            start = data.rfind(b"\n", 0, place) + 1
+            end = data.find(b"\n", place)
+            line = data[start:] if end < 0 else data[start:end]
+            if not self._shapes.interest(shape(line)):
+                continue
+            if self._shapes.numbered:
+                self._number += data.count(b"\n", counted, start)
+                counted = start
+            for part in _parts(line, self._shapes):
+                yield self._number, offset + start, part
+        if self._shapes.numbered:
+            self._number += data.count(b"\n", counted) + ends
 
     def finish(self) -> Iterator[tuple[int, int, bytes]]:
         """Give the progress that was put off."""
@@ -186,8 +208,7 @@ class _Reader:
 
     def _places(self, keys: list[bytes], lines: list[bytes], each: set[bytes], progress: list[bytes]) -> list[int]:
         """Return the indices of the lines that are wanted, in their order."""
-        last = set(progress)
-        places = set({key: index for index, key in enumerate(keys) if key in last}.values()) if last else set()
+        places = {len(keys) - 1 - keys[::-1].index(key) for key in set(progress)}
         by_process = {key for key in each if self._shapes.interest(key) is Interest.PROCESS}
         known = {key for key in by_process if self._dry.get(key, 0) > _DRY_LINES}
         for key in known:
@@ -195,9 +216,8 @@ class _Reader:
                 if self._is_new_process(key, lines[index]):
                     places.add(index)
         each = each - known
-        for index, key in enumerate(keys) if each else ():
-            if key not in each:
-                continue
+        for index in [index for index, key in enumerate(keys) if key in each] if each else ():
+            key = keys[index]
             if key in by_process:
                 if self._is_new_process(key, lines[index]):
                     places.add(index)

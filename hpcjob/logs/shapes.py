@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from hpcjob.logs import engine
 from hpcjob.logs.shape import shape
 
+MUCH_BYTES = 64 * 2**20
+"""Of a log, from which on a multi-pattern engine is worth its start."""
 _KNOWN_AT_MOST = 50_000
 _SHAPE_KEPT_BYTES = 2048
 _SOME = 64
@@ -47,35 +49,57 @@ class Shapes:
     Args:
         needles: texts, with the interest in lines that hold them; the first that is found decides.
         bounded: read only so many lines of a shape and file that a flood does not take hours.
-        recent: if not 0, of the lines of which the last matters give those of so many blocks at the end, all of them.
+        recent: if not 0, of the lines of which the last matters give those of so many blocks at the end, all of them;
+            what else is looked for is at the start of a log, and is no longer once that is long (see `sharpen`).
+        numbered: whether the lines' numbers matter; counting takes time.
     """
 
     def __init__(
-        self, needles: Iterable[tuple[Interest, Iterable[bytes]]], *, bounded: bool = True, recent: int = 0
+        self,
+        needles: Iterable[tuple[Interest, Iterable[bytes]]],
+        *,
+        bounded: bool = True,
+        recent: int = 0,
+        numbered: bool = True,
     ) -> None:
         self.recent = recent
+        self.numbered = numbered
         self._texts = [(interest, text) for interest, texts in needles for text in texts]
         self._needles = [(interest, shape(text)) for interest, text in self._texts]
         self._known: dict[bytes, Interest] = {}
         self._grams: dict[bytes, list[int]] | None = None
         self.glance: engine.Glance | None = None
+        self.find: engine.Finder | None = None
         self.newlines: Callable[[bytes], int] = lambda data: data.count(b"\n")
         self._sharpened = False
         self.ranked: set[bytes] = set()
         """Shapes of lines whose prefix names a rank."""
         self.at_most = {Interest.SOME: _SOME, Interest.ALL: _ALL_AT_MOST if bounded else sys.maxsize}
+        if recent:
+            self.glance = engine.progress_glance(self._of(Interest.ALL), self._of(Interest.LAST))
+
+    def _of(self, *wanted: Interest) -> list[bytes]:
+        return [text for interest, text in self._texts if interest in wanted]
 
     def sharpen(self) -> None:
         """Have a multi-pattern engine pass over blocks without interest, if one is installed: it pays for much text."""
         if self._sharpened:
             return
         self._sharpened = True
+        if self.at_most[Interest.ALL] == sys.maxsize and not self._of(*(set(Interest) - {Interest.ALL})):
+            self.find = engine.finder(self._of(Interest.ALL))  # each line that has a needle: no need for shapes
+            return
         texts: dict[int, list[bytes]] = {}
         for interest, text in self._texts:
-            texts.setdefault(_MEANINGS.get(interest, engine.WANTED), []).append(text)
-        self.glance = engine.glance(texts, _RANK_PATTERNS)
-        if self.glance is not None:
-            self.newlines = engine.line_counter()
+            if not self.recent or interest is Interest.LAST:
+                texts.setdefault(_MEANINGS.get(interest, engine.WANTED), []).append(text)
+        found = engine.glance(texts, () if self.recent else _RANK_PATTERNS)
+        if found is not None:
+            self.glance = found
+            if self.numbered:
+                self.newlines = engine.line_counter()
+        elif self.recent:
+            self.glance = engine.progress_glance((), self._of(Interest.LAST))
 
     def want_all(self) -> None:
         """From now on take each line of which the last of a block was enough."""
@@ -83,7 +107,8 @@ class Shapes:
         self._needles = [(interest, shape(text)) for interest, text in self._texts]
         self._known.clear()
         self._grams = None
-        self.glance, self._sharpened = None, False
+        self.glance = self.find = None
+        self._sharpened = False
 
     def _look(self, key: bytes) -> Interest:
         """Look for the needles in a shape; where each line is another, that is nearly all there is to do.

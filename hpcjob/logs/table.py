@@ -10,6 +10,7 @@ TABLE = (Iteration, Validation, Checkpoint)
 """Kinds of events that are rows of the table."""
 _HEADINGS = ("loss", "lr", "{rate}", "TFLOPS", "s/iter", "ETA")
 _WIDTHS = (10, 10, 10, 7, 9, 12)
+_ROW = " ".join(("%*s", *(f"%{width}s" for width in _WIDTHS)))
 
 
 class IterationTable:
@@ -74,9 +75,8 @@ class IterationTable:
         return self._join(at, [_loss(event.loss), *[""] * (len(_WIDTHS) - 1)], note)
 
     def _join(self, first: str, cells: list[str], note: str) -> str:
-        columns = [first.rjust(self._first_width)]
-        columns += [cell.rjust(width) for cell, width in zip(cells, _WIDTHS, strict=True)]
-        return (" ".join(columns) + ("  " + note if note else "")).rstrip()
+        row = _ROW % (self._first_width, first, *cells)
+        return f"{row}  {note}" if note else row.rstrip()
 
 
 def _at(event: Iteration) -> str:

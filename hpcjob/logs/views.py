@@ -108,9 +108,11 @@ class LossView:
         rows = parse.TABLE_NEEDLES
         others = (b"seq_length .", *(parse.NEEDLES if self._output.json else ()))
         if last is None or self._output.json or last > _RECENT_AT_MOST:
-            return Shapes([(Interest.ALL, (*rows, *others))], bounded=False)
+            return Shapes([(Interest.ALL, (*rows, *others))], bounded=False, numbered=self._output.json)
         # A block with such lines has one row at least, save where its words have another meaning.
-        return Shapes([(Interest.ALL, others), (Interest.LAST, rows)], bounded=False, recent=2 * last + 8)
+        return Shapes(
+            [(Interest.ALL, others), (Interest.LAST, rows)], bounded=False, recent=2 * last + 8, numbered=False
+        )
 
     def pending(self) -> bool:
         """No event goes over several lines."""
