@@ -1,8 +1,9 @@
 """Saving beside training: the state is copied to host memory, and a thread writes it while training goes on.
 
-A save stops training for the copy only. What the thread does is `neoxlite.checkpoint.save.write`, so that nothing
-differs on the disk: whole or not at all, ``latest`` last. The ranks' threads agree in a process group of their own,
-which no collective of training can meet.
+A save stops training for the copy only; on a GPU not even for that: the copy engine works on a stream of its own beside
+forward and backward, and the optimizer's next step waits on the device for its end. What the thread does is
+`neoxlite.checkpoint.save.write`, so that nothing differs on the disk: whole or not at all, ``latest`` last. The ranks'
+threads agree in a process group of their own, which no collective of training can meet.
 
 Memory: each rank keeps host buffers of the size of its share of the checkpoint from the first save on (on a GPU
 pinned, where the allocator rounds each tensor up to a power of two): 14 bytes a parameter of the model in bfloat16,
@@ -13,10 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,8 @@ class BackgroundSaver:
         self._engine = engine
         self._together = Together(engine.topology, group)
         self._copies = HostCopies(engine.device)
+        if engine.device.type == "cuda":
+            _before_each_step(engine.optimizer, self._copies.hold)
         self._thread: threading.Thread | None = None
         self._done: list[Saved] = []
         self._error: BaseException | None = None
@@ -112,7 +116,7 @@ class BackgroundSaver:
         contents: Contents,
         keep_last: int | None,
         began: float,
-        ready: torch.Event | None,
+        ready: torch.cuda.Event | None,
     ) -> None:
         with contextlib.suppress(OSError):  # on Linux a thread has a priority of its own; training's cores come first
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
@@ -125,14 +129,28 @@ class BackgroundSaver:
             self._error = error
 
 
+def _before_each_step(optimizer: Any, act: Callable[[], None]) -> None:
+    """Call ``act`` before ``optimizer.step``, through which every engine changes weights and optimizer state."""
+    step = optimizer.step
+
+    @functools.wraps(step)
+    def stepped(*arguments: Any, **keywords: Any) -> Any:
+        act()
+        return step(*arguments, **keywords)
+
+    optimizer.step = stepped
+
+
 class HostCopies:
     """Copies of tensors in host memory that is kept from one save to the next."""
 
     def __init__(self, device: torch.device):
         self._device = device
-        self._pinned = device.type == "cuda"
+        self._stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._buffers: dict[tuple[str, str], Tensor] = {}
-        self.ready: torch.Event | None = None
+        self.ready: torch.cuda.Event | None = None
         """When the copies of the last `take` are whole; None: they are."""
 
     @property
@@ -141,22 +159,35 @@ class HostCopies:
         return sum(buffer.nbytes for buffer in self._buffers.values())
 
     def take(self, files: Iterable[TensorFile]) -> list[TensorFile]:
-        """Return ``files`` with copies; on a GPU they are under way when this returns, in the order of the stream."""
+        """Return ``files`` with copies; on a GPU they are under way, and the tensors must not change before `hold`."""
         copied = []
         for file in files:
-            tensors = {}
-            for key, tensor in file.tensors.items():
-                tensors[key] = self._buffer((file.name, key), tensor)
-                tensors[key].copy_(tensor.detach(), non_blocking=True)
+            tensors = {key: self._buffer((file.name, key), tensor) for key, tensor in file.tensors.items()}
+            with self._beside():
+                for key, tensor in file.tensors.items():
+                    tensors[key].copy_(tensor.detach(), non_blocking=True)
+                    if self._stream is not None and tensor.is_cuda:
+                        tensor.record_stream(self._stream)  # what was gathered for the copy is freed after it
             copied.append(TensorFile(file.name, tensors))
-        if self._pinned:
-            self.ready = torch.Event(self._device)
-            self.ready.record()
+        if self._stream is not None:
+            self.ready = self._stream.record_event()
         return copied
+
+    def hold(self) -> None:
+        """Let what is issued from now on wait, on the device, until the copies are whole."""
+        if self.ready is not None:
+            torch.cuda.current_stream(self._device).wait_event(self.ready)
+
+    def _beside(self) -> contextlib.AbstractContextManager[Any]:
+        """Issue a block's work on the stream of the copies, behind what has been issued so far."""
+        if self._stream is None:
+            return contextlib.nullcontext()
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        return torch.cuda.stream(self._stream)
 
     def _buffer(self, name: tuple[str, str], like: Tensor) -> Tensor:
         buffer = self._buffers.get(name)
         if buffer is None or buffer.shape != like.shape or buffer.dtype != like.dtype:
-            buffer = torch.empty(like.shape, dtype=like.dtype, device="cpu", pin_memory=self._pinned)
+            buffer = torch.empty(like.shape, dtype=like.dtype, device="cpu", pin_memory=like.is_cuda)
             self._buffers[name] = buffer
         return buffer
