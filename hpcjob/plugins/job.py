@@ -56,6 +56,8 @@ class FunctionJob(WatchedJob[core.R]):
         UnknownJobError: the folder has no such job.
     """
 
+    _cancel_at_deletion = False  # submitit looks for it in what could not be made, too
+
     def __init__(
         self, folder: Path | str, job_id: str, tasks: Sequence[int] = (0,), record: Record | None = None
     ) -> None:
