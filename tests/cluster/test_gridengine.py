@@ -28,15 +28,18 @@ pytestmark = pytest.mark.cluster
 SLEEP = ["sleep", "300"]
 SLOTS = 2  # ranks of each node
 PROFILE = "cell"
+_CELLS: dict[Path, GridEngine] = {}  # of each bed: every module that imports the fixture has one of its own
 
 
 @pytest.fixture(scope="session")
 def cell(bed: Testbed) -> GridEngine:
     """Grid Engine on the hosts of the test bed, beside Slurm."""
     need(gridengine.missing(), "Grid Engine")
-    cell = GridEngine(bed.hosts, bed.folder / "gridengine")
-    cell.up()
-    return cell
+    if bed.folder not in _CELLS:
+        cell = GridEngine(bed.hosts, bed.folder / "gridengine")
+        cell.up()
+        _CELLS[bed.folder] = cell
+    return _CELLS[bed.folder]
 
 
 class GridEngineUser(User):

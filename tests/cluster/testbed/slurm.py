@@ -49,7 +49,10 @@ SlurmdParameters=config_overrides
 GresTypes=gpu
 {accounting}
 NodeName={nodes} CPUs={cpus} RealMemory=64000 Gres=gpu:{gpus} State=UNKNOWN
-PartitionName=debug Nodes=ALL Default=YES MaxTime=24:00:00 DefaultTime=00:10:00 State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+PartitionName=debug Nodes=ALL Default=YES MaxTime=24:00:00 DefaultTime=00:10:00 State=UP PriorityTier=1
+PartitionName=urgent Nodes=ALL MaxTime=24:00:00 DefaultTime=00:10:00 State=UP PriorityTier=2
 """
 
 WITH_ACCOUNTING = """\
@@ -109,7 +112,7 @@ class Slurm:
 
     def idle(self) -> bool:
         """Whether every node is idle and answers."""
-        states = self.hosts.login.run("sinfo", "-h", "-N", "-o", "%T", check=False).stdout.split()
+        states = self.hosts.login.run("sinfo", "-h", "-N", "-p", "debug", "-o", "%T", check=False).stdout.split()
         return states == ["idle"] * len(self.hosts.nodes)
 
     def _write_configuration(self) -> None:
