@@ -27,6 +27,7 @@ class Scheduler(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only
             ``{procs}`` and ``{cpus}``.
         gpu_request: Slurm: ``gpus-per-node``, ``gres`` or ``none``.
         signal: Slurm: ask for a signal before the walltime (``--signal=B:USR2@s``); others use a timer in the script.
+        notify: Grid Engine: ask for SIGUSR2 before a job is killed (``-notify``), so that one that qdel ends can save.
         rerunnable: PBS: whether the scheduler may start the job again by itself.
         extra: raw directives of every job, without the prefix.
         history: whether finished jobs can be queried (sacct, ``qstat -x``, qacct, ``pjstat -H``).
@@ -41,6 +42,7 @@ class Scheduler(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only
     select: str = ""
     gpu_request: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
     signal: bool = True
+    notify: bool = False
     rerunnable: bool = False
     extra: list[Text] = []
     history: bool = True

@@ -65,6 +65,7 @@ def request(plan: Plan) -> dict[str, Any]:
         "memory_mib": _mebibytes(plan.memory_gib) if plan.memory_gib else None,
         "walltime": format_clock(plan.walltime_s),
         "signal_s": plan.stop_before_s if warned else 0,
+        "notify": scheduler.type == "gridengine" and scheduler.notify,
         "timer_s": plan.walltime_s - plan.stop_before_s if plan.stop_before_s and not warned else 0,
         "select": _select(plan),
         # PBS takes no array that it may not start again.

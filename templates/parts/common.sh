@@ -21,8 +21,12 @@ oversee() {
   trap 'pass_on INT' INT
   trap 'pass_on QUIT' QUIT
   trap 'pass_on TERM' TERM
-  trap 'pass_on USR1' USR1
-  trap 'pass_on USR2' USR2
+  if [[ ${HPCJOB_NOTIFY-} ]]; then # the scheduler tells every process of the end to come: the job's script acts on it
+    trap '' USR1 USR2
+  else
+    trap 'pass_on USR1' USR1
+    trap 'pass_on USR2' USR2
+  fi
   (
     exec {watcher}>&-
     export HPCJOB_PROCESS=$tag

@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 f4b3acb1cd6a
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 36b54ef38c91
 # submit: qsub FILE
 
 set -euo pipefail
@@ -337,8 +337,12 @@ oversee() {
   trap 'pass_on INT' INT
   trap 'pass_on QUIT' QUIT
   trap 'pass_on TERM' TERM
-  trap 'pass_on USR1' USR1
-  trap 'pass_on USR2' USR2
+  if [[ ${HPCJOB_NOTIFY-} ]]; then # the scheduler tells every process of the end to come: the job's script acts on it
+    trap '' USR1 USR2
+  else
+    trap 'pass_on USR1' USR1
+    trap 'pass_on USR2' USR2
+  fi
   (
     exec {watcher}>&-
     export HPCJOB_PROCESS=$tag

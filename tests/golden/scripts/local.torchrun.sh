@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 8660fb4a901a
+# template local.sh.j2 over base.sh.j2 and parts, sha256 10189c575186
 # submit: bash FILE
 
 set -euo pipefail

@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # Miyabi-G, JCAHPC: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 f4b3acb1cd6a
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 36b54ef38c91
 # submit: qsub FILE
 
 set -euo pipefail
