@@ -125,7 +125,7 @@ def test_refused(place: MakePlace, system: str, here: Path) -> None:
 
 
 @pytest.mark.ci
-@on_both
+@on_pbs
 def test_many_jobs_are_one_question(place: MakePlace, system: str) -> None:
     """Elements that wait: one query for all of their states; hpcjob knows the array, and ends it."""
     here = place(system, full=True)
