@@ -149,6 +149,18 @@ def check_sequence(values: Mapping[str, Any], tensor: int, where: Where) -> None
         )
 
 
+def check_recomputation(values: Mapping[str, Any], where: Where) -> None:
+    """Check what activation checkpointing recomputes. Raises ConfigError."""
+    if not values["checkpoint_activations"] or values["recompute_granularity"] == "full":
+        return
+    if values["zero_stage"] == 3:
+        raise where.error(
+            "recompute_granularity: selective does not go with ZeRO stage 3, whose gradients would be wrong",
+            "recompute_granularity",
+            hint="the nearest that works: recompute_granularity: full, or zero_optimization.stage: 2",
+        )
+
+
 def check_accumulation(dtype: str | None, precision: str, where: Where) -> None:
     """Check that gradients are added up in fp32 or in the precision of the weights. Raises ConfigError."""
     own = {"bfloat16": "bf16"}.get(precision, precision)

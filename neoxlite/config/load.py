@@ -17,6 +17,7 @@ from neoxlite.config.checks import (
     check_accumulation,
     check_model,
     check_optimizer,
+    check_recomputation,
     check_sequence,
     check_training,
 )
@@ -144,6 +145,7 @@ class _Resolver:
         batch = self._batch(sizes)
         self._precision()
         reason = self._zero(sizes)
+        check_recomputation(values, self.where)
         with self.where.of("attention_config", "num_layers"):
             values["attention_config"] = expand_attention(values["attention_config"], values["num_layers"])
         self._small_derivations()

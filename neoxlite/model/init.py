@@ -1,7 +1,8 @@
 """Initial weights that do not depend on the layout.
 
 Every parameter's full matrix is drawn on the CPU in fp32 from a generator of its own, seeded by (seed, parameter name),
-and then sliced. So one GPU, sixteen, or any tensor or pipeline split start from the same model.
+and then sliced. So one GPU, sixteen, or any tensor or pipeline split start from the same model, and no rank holds more
+than its own part of it and one full matrix.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from neoxlite.errors import ConfigError
 from neoxlite.model.naming import layer_parameters
 from neoxlite.model.spec import ModelSpec
+from neoxlite.parallel.sharding import set_value, shape_of
 from neoxlite.parallel.slicing import slicing_of
 from neoxlite.parallel.topology import Topology
 
@@ -28,11 +30,11 @@ def initialise(model: nn.Module, spec: ModelSpec, seed: int, topology: Topology 
     with torch.no_grad():
         for name, parameter in layer_parameters(model):
             slicing = slicing_of(parameter)
-            if slicing is None:
-                parameter.copy_(initial_value(name, tuple(parameter.shape), spec, seed))
-                continue
-            full = initial_value(name, slicing.full_shape, spec, seed)
-            parameter.copy_(slicing.take(full, topology.tensor_rank, topology.tensor_size))
+            shape = shape_of(parameter) if slicing is None else slicing.full_shape
+            value = initial_value(name, shape, spec, seed)
+            if slicing is not None:
+                value = slicing.take(value, topology.tensor_rank, topology.tensor_size)
+            set_value(parameter, value, topology)
 
 
 def initial_value(name: str, shape: tuple[int, ...], spec: ModelSpec, seed: int) -> Tensor:

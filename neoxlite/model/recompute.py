@@ -84,7 +84,8 @@ def _keeping_products() -> tuple[_Context, _Context]:
         aten._scaled_dot_product_efficient_attention.default,
         aten._scaled_dot_product_cudnn_attention.default,
     ]
-    contexts: tuple[_Context, _Context] = torch.utils.checkpoint.create_selective_checkpoint_contexts(products)
+    make: Any = torch.utils.checkpoint.create_selective_checkpoint_contexts
+    contexts: tuple[_Context, _Context] = make(products)
     return contexts
 
 

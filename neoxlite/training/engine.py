@@ -265,6 +265,26 @@ def check_supported(cfg: Any, device: torch.device) -> None:
         )
 
 
+@contextlib.contextmanager
+def built_in_shards(cfg: Any, topology: Topology) -> Iterator[None]:
+    """Under ZeRO stage 3, spread the parameters of modules made in the block over the replicas as they are made.
+
+    No rank then holds the whole model, not even before training.
+    """
+    if cfg.zero_stage < 3:
+        yield
+        return
+    import deepspeed
+
+    mpu = topology if topology.tensor_size > 1 else None
+    replicas = topology.get_data_parallel_group() if mpu else None  # not taken from the mpu
+    with (
+        quiet_stdout(),
+        deepspeed.zero.Init(config_dict_or_path=deepspeed_config(cfg), data_parallel_group=replicas, mpu=mpu),
+    ):
+        yield
+
+
 def _direct_zero(cfg: Any) -> contextlib.AbstractContextManager[None]:
     from neoxlite.optim.direct_zero import direct_zero  # imports DeepSpeed
 

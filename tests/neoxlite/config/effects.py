@@ -96,15 +96,44 @@ def engine(cfg: NeoxConfig) -> dict[str, Any]:
     return deepspeed_config(cfg)
 
 
+def kept_inputs(cfg: NeoxConfig) -> list[bool]:
+    """Of the inputs of recomputed blocks: whether they are shared out over ranks, and kept on the host."""
+    from unittest import mock
+
+    import torch
+
+    from neoxlite.model import recompute
+    from neoxlite.model.kept_input import KeptInput
+    from neoxlite.model.spec import ModelSpec
+    from neoxlite.parallel.topology import Grid, Topology
+
+    seen: list[bool] = []
+
+    class Looking(KeptInput):
+        def __init__(self, x: Any, topology: Topology, *, on_host: bool):
+            seen.extend((topology.tensor_size > 1, on_host))
+            super().__init__(x, Topology(), on_host=on_host)
+
+    spec = ModelSpec.from_config(cfg, cfg.padded_vocab_size(VOCABULARY))
+    with mock.patch.object(recompute, "KeptInput", Looking):
+        block = torch.nn.Identity()
+        x = torch.ones(1, 2, 4, requires_grad=True)
+        recompute._recomputed([block], x, spec, Topology(Grid(tensor=2)))
+    return seen
+
+
 def loss_scales(cfg: NeoxConfig) -> list[float]:
-    """The loss scale after each of some steps, of which the first five but the third overflow."""
-    from neoxlite.optim.loss_scale import LossScale
+    """The loss scale after each of some steps, of which the first five but the third overflow; up to its end."""
+    import contextlib
+
+    from neoxlite.optim.loss_scale import LossScale, LossScaleError
 
     scale, seen = LossScale.from_block(cfg.fp16 or {}), []
-    for overflow in (True, True, False, True, True, *[False] * 8):
-        scale.update_scale(overflow)
-        scale.settle()
-        seen.append(scale.scale)
+    with contextlib.suppress(LossScaleError):
+        for overflow in (True, True, False, True, True, *[False] * 8):
+            scale.update_scale(overflow)
+            scale.settle()
+            seen.append(scale.scale)
     return seen
 
 

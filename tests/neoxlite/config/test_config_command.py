@@ -109,7 +109,7 @@ def test_origins_inside_a_block(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert rows["optimizer.params.betas"] == [f"a.yml:{len(lines)}", "[0.8, 0.999]"]
 
 
-@pytest.mark.parametrize(("which", "some", "count"), [("given", "num_layers", 10), ("all", "wandb_project", 329)])
+@pytest.mark.parametrize(("which", "some", "count"), [("given", "num_layers", 10), ("all", "wandb_project", 330)])
 def test_which_keys(which: str, some: str, count: int, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Only those that were written, or every key of the table but the text of the files."""
     (tmp_path / "small.yml").write_text(minimal_text(), encoding="utf-8")

@@ -88,6 +88,7 @@ RESOLVED: dict[str, Pair] = {
     "make_vocab_size_divisible_by": _facts(128, 1024),
     "padded_vocab_size": _facts(512, 1024),
     "checkpoint_activations": _facts(False, True),
+    "recompute_granularity": _facts("full", "selective", checkpoint_activations=True),
     "precision": Pair(effects.engine, "fp32", "bfloat16"),
     "attention_config": Pair(effects.unsupported, ["global"] * 3, ["local"] * 3),
     "optimizer.type": Pair(effects.unsupported, "Adam", "Lion"),
@@ -110,6 +111,13 @@ BUILT: dict[str, Pair] = {
     "hidden_dropout": _model(0.0, 0.5),
     "seed": _model(1, 2),
     "checkpoint_num_layers": Pair(effects.recomputed, 1, 2, {"checkpoint_activations": True}),
+    "partition_activations": Pair(effects.kept_inputs, False, True),
+    "checkpoint_in_cpu": Pair(effects.kept_inputs, False, True),
+    "sequence_parallel": Pair(
+        effects.engine, False, True, {"model_parallel_size": 2, "pipe_parallel_size": 2, "num_layers": 4}, 4
+    ),
+    "zero_optimization.offload_optimizer": Pair(effects.engine, {"device": "none"}, {"device": "cpu"}),
+    "zero_optimization.cpu_offload": Pair(effects.engine, False, True),
     "train_iters": Pair(effects.schedule, 10, 20),
     "lr_decay_style": Pair(effects.schedule, "linear", "cosine"),
     "lr_decay_iters": Pair(effects.schedule, 5, 10),

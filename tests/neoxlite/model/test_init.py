@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ import torch
 
 from neoxlite.model.gpt import GPTModel
 from neoxlite.model.init import initial_value, initialise, normal_std
+from neoxlite.model.naming import layer_parameters
 from neoxlite.model.spec import ModelSpec
+from neoxlite.parallel.sharding import value_of
 from neoxlite.parallel.slicing import sliced_parameter
-from neoxlite.parallel.topology import Grid, Topology
+from neoxlite.parallel.topology import Grid, Topology, create_topology
 
 SIZES: dict[str, Any] = {
     "num_layers": 4,
@@ -94,3 +97,36 @@ def test_orthogonal_and_xavier() -> None:
     for method in ("xavier_normal", "xavier_uniform"):
         drawn = initial_value(name, (256, 64), spec_of(init_method=method), 1)
         assert drawn.var().item() == pytest.approx(2 / 320, rel=0.05)
+
+
+def _sharded(ranks: Any, cfg: Any) -> tuple[int, int, int, dict[str, float]]:
+    """Return elements that stand whole after construction, those in shards, those of the model, and sums of weights."""
+    from neoxlite.parallel.distributed import join_world, leave_world
+    from neoxlite.training.engine import built_in_shards  # imports DeepSpeed
+
+    join_world(ranks, torch.device("cpu"))
+    topology = create_topology(Grid(1, cfg.data_parallel_size, cfg.model_parallel_size), ranks.rank)
+    spec = ModelSpec.from_config(cfg, 512)
+    with built_in_shards(cfg, topology):
+        model = GPTModel(spec, topology)
+    whole = sum(parameter.numel() for parameter in model.parameters())
+    shards = sum(parameter.ds_tensor.numel() for parameter in model.parameters())
+    initialise(model, spec, cfg.seed, topology)
+    sums = {name: value_of(one, topology).double().abs().sum().item() for name, one in layer_parameters(model)}
+    total = sum(parameter.ds_numel for parameter in model.parameters())
+    leave_world()
+    return whole, shards, total, sums
+
+
+def test_stage_3_never_holds_the_whole_model(world: Any, config_of: Callable[..., Any]) -> None:
+    """Two replicas have halves of every parameter once it is built, of the initial weights of one process."""
+    cfg = config_of(2, zero_optimization={"stage": 3})
+    found = world.run(2, _sharded, cfg)
+    assert found[0] == found[1]
+    whole, shards, total, sums = found[0]
+    assert whole == 0
+    assert shards == pytest.approx(total / 2, rel=0.01)  # a parameter of odd length is padded
+    spec = ModelSpec.from_config(cfg, 512)
+    model = GPTModel(spec)
+    initialise(model, spec, cfg.seed)
+    assert sums == {name: one.detach().double().abs().sum().item() for name, one in layer_parameters(model)}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from forked_worlds import read_metrics
+from forked_worlds import read_metrics, train_rank
 from layouts import layout, single_process
 
 
@@ -67,3 +67,22 @@ def test_a_pipeline_without_zero_clips_by_the_wrong_norm(
     world.run(size, _train_as_asked, cfg, files)
     losses = np.array([entry["loss"] for entry in read_metrics(files.metrics) if "event" not in entry])
     assert np.abs(losses - single_process(train, 20, {}).losses).max() > 1e-3
+
+
+def test_selective_recomputation_under_stage_3_is_wrong(
+    world: Any, train: Any, config_of: Any, text_data: str, tmp_path: Any
+) -> None:
+    """Its gradient norm leaves the single process's by more than 1e-4, so that the pair is refused."""
+    from neoxlite.config import ConfigError
+    from neoxlite.training.environment import RunFiles
+
+    size, keys = layout("dp1", 3)
+    with pytest.raises(ConfigError, match="selective does not go with ZeRO stage 3") as caught:
+        config_of(size, **{**keys, "checkpoint_activations": True}, recompute_granularity="selective")
+    assert "zero_optimization.stage: 2" in str(caught.value.hint)
+    cfg = config_of(size, data_path=text_data, train_iters=20, **{**keys, "checkpoint_activations": True})
+    object.__setattr__(cfg, "recompute_granularity", "selective")
+    files = RunFiles(metrics=tmp_path / "metrics.jsonl")
+    world.run(size, train_rank, cfg, files, {})
+    norms = np.array([entry["grad_norm"] for entry in read_metrics(files.metrics) if "event" not in entry])
+    assert np.abs(norms / single_process(train, 20, {}).grad_norms - 1).max() > 1e-4

@@ -34,7 +34,7 @@ def check_equal(train: Train, name: str, stage: int, model: dict[str, Any], keys
     [
         ("tp2", 1, {}, _SEQUENCE),
         ("tp2 x pp2", 1, TIED, {**_SEQUENCE, "checkpoint_activations": True}),
-        ("dp2 x tp2", 3, {}, {**_SEQUENCE, **_SELECTIVE}),
+        ("dp2 x tp2", 2, {}, {**_SEQUENCE, **_SELECTIVE}),
         ("tp2", 0, {**LLAMA, **DROPOUT}, _SEQUENCE),
         *(
             pytest.param(name, stage, model, {**_SEQUENCE, **more}, marks=pytest.mark.full)
