@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # How long the pickle of a job that has ended may take to be seen: it was written before the exit record.
 _SETTLE_S = 1.0
 _LATE_S = 15.0  # where that record is not there yet, or the folder's cache cannot be emptied
+_CLOCKS_S = 60.0  # by which the clocks of nodes may differ
 _LINES = 40
 
 
@@ -81,10 +82,10 @@ class FunctionJob(WatchedJob[core.R]):
             began: time of the submission: results that are older belong to another job of this id.
         """
         self.paths.folder.mkdir(parents=True, exist_ok=True)
-        for job in self._sub_jobs or [self]:
-            result = job.paths.result_pickle
-            if result.exists() and result.stat().st_mtime < began - 1:
-                result.unlink()
+        results = [job.paths.result_pickle for job in self._sub_jobs or [self]]
+        for path in (*results, next_path(self.paths, self.job_id)):
+            if path.exists() and path.stat().st_mtime < began - _CLOCKS_S:
+                path.unlink()
         take_pickle(pickle, self.paths)
         link, script = self.paths.submission_file, Path(self.record.directory) / "script.sh"
         if self.record.element_of is not None:

@@ -73,13 +73,12 @@ def test_no_such_job(tmp_path: Path, job_id: str) -> None:
 def test_an_id_that_came_round_again(tmp_path: Path) -> None:
     """The result of an older job of this id is not this one's; one that is there already is."""
     made = record(tmp_path, "7")
-    old, new = tmp_path / "7_0_result.pkl", tmp_path / "7_1_result.pkl"
-    old.write_bytes(b"")
-    new.write_bytes(b"")
-    os.utime(old, (1000, 1000))
-    os.utime(new, (3000, 3000))
+    old, new, next_ = (tmp_path / name for name in ("7_0_result.pkl", "7_1_result.pkl", "7_next.json"))
+    for path, written in ((old, 1000), (new, 3000), (next_, 1000)):
+        path.write_bytes(b"")
+        os.utime(path, (written, written))
     HpcjobJob(tmp_path, "7", (0, 1), record=made).take_place(waiting(tmp_path), 2000)
-    assert (old.exists(), new.exists()) == (False, True)
+    assert (old.exists(), new.exists(), next_.exists()) == (False, True, False)
 
 
 def test_either_side_gives_the_pickle_its_name(tmp_path: Path) -> None:
