@@ -9,6 +9,7 @@ import abc
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from hpcjob.errors import SchedulerError
 from hpcjob.schedulers import commands
@@ -228,6 +229,12 @@ def the_one(ids: Iterable[str]) -> Submitted | None:
     """Return the job of that id; None where there are several: one may be a number in a site's banner."""
     different = set(ids)
     return Submitted(different.pop()) if len(different) == 1 else None
+
+
+def bare_id(pattern: re.Pattern[str], stdout: str) -> list[Any]:
+    """Return the ids that stand alone in a line, if one is the last line: a number elsewhere may be of anything."""
+    lines = stdout.rstrip().split("\n")
+    return pattern.findall(stdout) if pattern.fullmatch(lines[-1]) else []
 
 
 def whole_lines(stdout: str) -> tuple[list[str], str | None]:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hpcjob.errors import SchedulerError
 from hpcjob.schedulers import commands
 from hpcjob.schedulers.base import Answer, JobRef, Report, ShellRequest, Submission, Submitted
-from hpcjob.schedulers.command_scheduler import CommandScheduler, livelier, the_one, whole_lines
+from hpcjob.schedulers.command_scheduler import CommandScheduler, bare_id, livelier, the_one, whole_lines
 from hpcjob.states import State
 
 _TERSE_ID = re.compile(r"^(\d+)(?:\.\d+-\d+:\d+)?$", re.MULTILINE)
@@ -69,7 +69,7 @@ class GridEngineScheduler(CommandScheduler):
 
     def parse_submit(self, stdout: str, stderr: str) -> Submitted | None:
         """Read ``ID`` or ``ID.1-10:1``, or the sentence of a wrapper that drops ``-terse``."""
-        return the_one(_SPOKEN_ID.findall(f"{stdout}\n{stderr}") or _TERSE_ID.findall(stdout))
+        return the_one(_SPOKEN_ID.findall(f"{stdout}\n{stderr}") or bare_id(_TERSE_ID, stdout))
 
     def trouble(self, finished: commands.Finished) -> str | None:
         """A job that is gone is none, whatever the exit code."""

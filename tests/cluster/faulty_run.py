@@ -51,7 +51,8 @@ REAL = dict(os.environ)
 def main() -> None:
     """Run it."""
     system, submissions, polls = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    CommandScheduler.query_timeout_s = CommandScheduler.submit_timeout_s = 2.0
+    limit_s = max(2.0, faults.limit_s(["squeue"] if system == "slurm" else ["qstat"]))
+    CommandScheduler.query_timeout_s = CommandScheduler.submit_timeout_s = limit_s
     folder = Path("faults").absolute()
     os.environ["PATH"] = with_path(faults.put_faults(folder, COMMANDS[system], seed=11))
     faults.start(folder)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 import shlex
 import shutil
+import subprocess
+import time
 from pathlib import Path
 
 KINDS = ("fail", "hang", "garbage", "empty", "cut")
+_HANG_S = 40
 # What the submit command says when the job may be queued all the same (see the tests of each scheduler).
 LOST_ANSWERS = {
     "sbatch": "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
@@ -32,7 +35,7 @@ real() {{ {real} "$@"; }}
 submitted() {{ [[ $is_submit ]] || return 0; real "$@" >/dev/null 2>&1 || :; }}
 case $kind in
   fail) echo 'temporarily out of order' >&2 && exit 1 ;;
-  hang) submitted "$@"; exec sleep 20 ;;
+  hang) submitted "$@"; exec sleep {hang_s} ;;
   garbage) submitted "$@"; printf '{garbage}'; exit 0 ;;
   empty) submitted "$@"; exit 0 ;;
   cut)
@@ -65,10 +68,19 @@ def put_faults(folder: Path, commands: tuple[str, ...], *, seed: int, share: flo
             "is_submit": "1" if name in LOST_ANSWERS else "",
             "lost": shlex.quote(LOST_ANSWERS.get(name, "")),
             "garbage": _GARBAGE,
+            "hang_s": _HANG_S,
         }
         (bin_ / name).write_text(_SHIM.format(**words))
         (bin_ / name).chmod(0o755)
     return bin_
+
+
+def limit_s(command: list[str]) -> float:
+    """Return a time limit for commands, by how long one takes now: well below the sleep of one that hangs."""
+    before = time.monotonic()
+    for _ in range(3):
+        subprocess.run(command, capture_output=True, check=False)
+    return min(max(1.0, 4 * (time.monotonic() - before)), _HANG_S / 2)
 
 
 def start(folder: Path) -> None:

@@ -107,6 +107,7 @@ def submission(tmp_path: Path) -> Submission:
     [
         ("12\n", Submitted("12")),
         ("12\n31\n", None),
+        ("H,|\n12\nand more words\n", None),
         ("5.1-6:2\n", Submitted("5")),
         ("Your project has\n31 points\n12\n", Submitted("12")),
         ('Your job 12 ("run.sh") has been submitted\n', Submitted("12")),

@@ -53,6 +53,7 @@ def submission(tmp_path: Path) -> Submission:
         ("project 12 has points\n", "sbatch: warning: 3 nodes\n", None),
         ("4711\n4711\n", "", Submitted("4711")),
         ("4711\n777\n", "", None),
+        ("points left:\n777\nthank you\n", "", None),
         ("777\nSubmitted batch job 4711\n", "", None),
         ("4711;gamma\n777\n", "", None),
         ("", "", None),

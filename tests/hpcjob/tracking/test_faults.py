@@ -25,26 +25,21 @@ SIZES = [
 System = Literal["pbs", "pjm"]
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits that a test can wait for; an emulated command takes a tenth of a second."""
-    monkeypatch.setattr(CommandScheduler, "query_timeout_s", 1.0)
-    monkeypatch.setattr(CommandScheduler, "submit_timeout_s", 1.0)
-
-
 @pytest.fixture(params=["pbs", "pjm"])
 def emulator(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
     """An emulated system, its commands behind ones that fail."""
     system: System = request.param
     emulator = Emulator(tmp_path / "cluster", system)
     monkeypatch.setenv("PATH", with_path(emulator.bin))
+    limit_s = faults.limit_s({"pbs": ["qstat"], "pjm": ["pjstat"]}[system])
+    monkeypatch.setattr(CommandScheduler, "query_timeout_s", limit_s)
+    monkeypatch.setattr(CommandScheduler, "submit_timeout_s", limit_s)
     faulty = faults.put_faults(tmp_path / "faults", COMMANDS[system], seed=7)
     monkeypatch.setenv("PATH", with_path(faulty))
     yield emulator
     emulator.end()
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.ci
 @pytest.mark.parametrize(("submissions", "polls"), SIZES)
 def test_nothing_false_is_concluded(emulator: Emulator, tmp_path: Path, submissions: int, polls: int) -> None:
