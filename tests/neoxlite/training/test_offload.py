@@ -27,13 +27,18 @@ def _offloaded(name: str, stage: int) -> tuple[int, dict[str, Any]]:
     ("name", "stage"),
     [
         ("dp2", 1),
-        ("dp1", 2),
         ("dp2", 3),
-        ("tp2", 2),
         ("pp2", 1),
         *(
             pytest.param(name, stage, marks=pytest.mark.full)
-            for name, stage in (("dp2", 2), ("dp2 x tp2", 3), ("dp2 x pp2", 1), ("tp2 x pp2", 1))
+            for name, stage in (
+                ("dp1", 2),
+                ("dp2", 2),
+                ("tp2", 2),
+                ("dp2 x tp2", 3),
+                ("dp2 x pp2", 1),
+                ("tp2 x pp2", 1),
+            )
         ),
     ],
 )
@@ -57,7 +62,7 @@ def test_checkpoints_go_to_and_from_the_host(train: Train, tmp_path: Path) -> No
     np.testing.assert_allclose(losses, single_process(train, 6, {}).losses, rtol=1e-5, atol=0)
 
 
-@pytest.mark.ci
+@pytest.mark.full
 def test_bf16(train: Train) -> None:
     """With fp32 sums of the gradients the curve is bf16's without offload."""
     size, keys = layout("dp1", 2)
