@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from pathlib import Path
 
@@ -11,7 +12,11 @@ from submitit.core.utils import FailedJobError, UncompletedJobError
 from hpcjob.cli import main
 from hpcjob.errors import SchedulerError
 from hpcjob.plugins import job as job_module
+from hpcjob.schedulers.command_scheduler import CommandScheduler
 from hpcjob.tracking import submission
+from tests.emulators import faults
+from tests.emulators.emulator import COMMANDS
+from tests.hpcjob.jobs import with_path
 from tests.hpcjob.plugins import acts, functions
 from tests.hpcjob.plugins.conftest import SYSTEMS, MakePlace
 
@@ -138,6 +143,33 @@ def test_many_jobs_are_one_question(place: MakePlace, system: str) -> None:
     assert main(["cancel", array]) == 0
     acts.until(lambda: all(job.done(force_check=True) for job in jobs[:3]), "it has ended")
     assert {job.state for job in jobs} == {"CANCELLED"}
+
+
+@pytest.mark.full
+@on_both
+def test_three_of_ten_commands_fail(
+    place: MakePlace, system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fail, hang, answer with garbage, nothing or half: each function that was taken ran once, and is heard of."""
+    here = place(system)
+    ran = tmp_path / "ran"
+    ran.mkdir()
+    monkeypatch.setattr(submission, "_LOOKUP_PAUSES_S", (0.0, 0.1, 0.1, 0.1))
+    for limit in ("query_timeout_s", "submit_timeout_s"):
+        monkeypatch.setattr(CommandScheduler, limit, faults.limit_s(["qstat" if system == "pbs" else "pjstat"]))
+    monkeypatch.setenv("PATH", with_path(faults.put_faults(tmp_path / "faults", COMMANDS[system], seed=5)))
+    faults.start(tmp_path / "faults")
+    jobs = {}
+    for number in range(20):
+        with contextlib.suppress(SchedulerError):
+            jobs[number] = here.executor.submit(functions.once, str(ran), number)
+    assert len(jobs) > 10
+    assert len({job.job_id for job in jobs.values()}) == len(jobs)
+    while not all(job.done(force_check=True) for job in jobs.values()):
+        for number, job in jobs.items():
+            assert (ran / str(number)).exists() or not job.done(), job.state
+    assert {number: job.result() for number, job in jobs.items()} == {number: number for number in jobs}
+    assert {path.read_text() for path in ran.iterdir()} == {"ran\n"}
 
 
 @pytest.mark.full
