@@ -17,6 +17,7 @@ import pytest
 from forked_worlds import stop_file
 from layouts import layout, single_process
 
+from neoxlite.config import ConfigError
 from neoxlite.optim.loss_scale import LossScale, LossScaleError
 
 Train = Callable[..., Any]
@@ -110,6 +111,26 @@ def test_a_cpu_is_refused(train: Train) -> None:
     with pytest.raises(AssertionError, match="fp16 trains on GPUs only, and this run has none") as caught:
         train(fp16=_BLOCK)
     assert "--set fp16.enabled=false --set precision=bfloat16" in str(caught.value)
+
+
+def test_what_does_not_go_with_a_loss_scale(config_of: Callable[..., Any], deepspeed_ready: None) -> None:
+    """neoxlite's own optimizer of stage 1, and the head with its loss; where nothing is said they are left out."""
+    import torch
+
+    from neoxlite.model.kernels import choose_kernels
+    from neoxlite.model.spec import ModelSpec
+    from neoxlite.optim.build import uses_direct_zero
+    from neoxlite.parallel.topology import Topology
+
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    cfg = config_of(fp16=_BLOCK)
+    assert uses_direct_zero(cfg, cuda) == (False, None)
+    spec = ModelSpec.from_config(cfg, 512)
+    assert not choose_kernels(cfg, spec, Topology(), cpu).fused_head_loss
+    with pytest.raises(ConfigError, match="implementation: direct does not go with precision: fp16"):
+        uses_direct_zero(config_of(fp16=_BLOCK, zero_optimization={"stage": 1, "implementation": "direct"}), cuda)
+    with pytest.raises(ConfigError, match=r"kernels\.fused_head_loss: true cannot be: precision fp16"):
+        choose_kernels(config_of(fp16=_BLOCK, kernels={"fused_head_loss": True}), spec, Topology(), cpu)
 
 
 @pytest.mark.ci
