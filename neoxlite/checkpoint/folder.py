@@ -19,7 +19,6 @@ import json
 import re
 import shlex
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,11 +71,8 @@ class Manifest:
     """State of training: iteration, consumed samples, schedule, precision, layout."""
 
     @classmethod
-    def read(cls, folder: Path, configs: Sequence[str] = ("CONFIG.yml",)) -> Manifest:
+    def read(cls, folder: Path) -> Manifest:
         """Read the manifest of a checkpoint folder.
-
-        Args:
-            configs: files of the run, for the line that converts a checkpoint of GPT-NeoX.
 
         Raises:
             CheckpointError: there is none, it is damaged, or the folder is of another program or version.
@@ -88,7 +84,7 @@ class Manifest:
             if any(folder.glob("*model_states.pt")):
                 raise CheckpointError(
                     f"{folder} is a checkpoint that GPT-NeoX wrote",
-                    hint=_conversion(folder, configs),
+                    hint=_conversion(folder),
                     exit_code=2,
                 ) from None
             raise CheckpointError(
@@ -128,11 +124,11 @@ class Manifest:
         return found
 
 
-def _conversion(folder: Path, configs: Sequence[str]) -> str:
+def _conversion(folder: Path) -> str:
     root, iteration = folder.parent, folder.name.removeprefix("global_step")
     new = f"{root}-neoxlite"
-    words = ["neoxlite", "convert", "from-neox", str(root), new, *configs, "--iteration", iteration]
-    return f"convert it: {shlex.join(words)}, then set load: {new}"
+    words = ["neoxlite", "convert", "from-neox", str(root), new, "CONFIG.yml", "--iteration", iteration]
+    return f"training goes on from it as it is; for everything else convert it: {shlex.join(words)}"
 
 
 def _wrong(files: Any, training: Any) -> str | None:

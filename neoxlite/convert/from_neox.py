@@ -13,16 +13,12 @@ from neoxlite.config import NeoxConfig, load_config
 from neoxlite.convert.compare import prompt_tokens
 from neoxlite.convert.from_hf import read_back
 from neoxlite.convert.memory import return_freed_blocks
-from neoxlite.convert.own import NewCheckpoint, config_text, training_entry, without_masters, write_checkpoint
-from neoxlite.convert.shape import parameters_of
+from neoxlite.convert.neox_model import NeoxModel
+from neoxlite.convert.own import NewCheckpoint, config_text, without_masters, write_checkpoint
 from neoxlite.convert.streamed import our_logits
 from neoxlite.convert.upstream import Upstream, find_upstream
-from neoxlite.convert.upstream_optimizer import State, optimizer_of
+from neoxlite.convert.upstream_optimizer import State
 from neoxlite.errors import CheckpointError, ConfigError
-from neoxlite.model.spec import ModelSpec
-from neoxlite.optim.schedule import STYLES, Schedule
-
-_COMPARED = ("num_layers", "hidden_size", "num_attention_heads", "max_position_embeddings", "tokenizer_type")
 
 
 @dataclass(frozen=True)
@@ -61,31 +57,24 @@ def convert(
     return_freed_blocks()
     folder = find_upstream(source, iteration)
     upstream = Upstream.open(folder)
-    cfg = _configuration(folder, configs, conf_dir, overrides)
-    _compare(upstream, cfg)
-    spec = ModelSpec.from_config(cfg, _padded_vocabulary(upstream))
-    parameters = parameters_of(spec)
-    weights = upstream.weights(spec, parameters)
-    state, step = optimizer_of(upstream, cfg, spec, parameters) if with_optimizer else (None, 0)
+    taken = NeoxModel.of(upstream, _configuration(folder, configs, conf_dir, overrides))
+    cfg, spec, weights = taken.cfg, taken.spec, taken.weights
+    state, step = taken.optimizer() if with_optimizer else (None, 0)
     if state is not None and _is_own_master(weights, state):
         state = without_masters(state)
 
     def check(written: Path) -> None:
         tokens = prompt_tokens(None, spec)
-        there, here = (our_logits(spec, one, tokens) for one in (weights, read_back(written, parameters)))
+        there, here = (our_logits(spec, one, tokens) for one in (weights, read_back(written, taken.parameters)))
         if not bool((there == here).all()):
             raise CheckpointError(f"{root}: what was written reads otherwise", hint="check the disk, and run it again")
 
-    position = _position(upstream, cfg, step)
-    training = training_entry(
-        spec, cfg, position=position, schedule=_schedule(upstream, cfg), source=f"GPT-NeoX {folder.name}"
-    )
+    training = taken.training(step)
     texts = {"config.yml": config_text(cfg), **_configs(cfg), **tokenizer_files(cfg)}
-    new = NewCheckpoint(position["iteration"], weights, state, training, texts)
+    new = NewCheckpoint(training["iteration"], weights, state, training, texts)
     written = write_checkpoint(root, new, check)
-    layout = f"dp {upstream.data_size} x pp {upstream.pipeline_size} x tp {upstream.tensor_size}"
     numel = sum(weight.numel for weight in weights.values())
-    return Converted(folder, written, numel, position["iteration"], state is not None, layout)
+    return Converted(folder, written, numel, training["iteration"], state is not None, upstream.layout)
 
 
 def _is_own_master(weights: Mapping[str, Any], state: State) -> bool:
@@ -110,66 +99,3 @@ def _configuration(
         return load_config(own, None, overrides)
     except ConfigError as error:
         raise CheckpointError(f"{folder}: its own configuration: {error.message}", hint=hint, exit_code=2) from None
-
-
-def _compare(upstream: Upstream, cfg: NeoxConfig) -> None:
-    args = upstream.args
-    for key in _COMPARED:
-        if key in args and str(args[key]).lower() != str(getattr(cfg, key)).lower():
-            raise CheckpointError(
-                f"{upstream.folder} was trained with {key}: {args[key]}, the configuration has {getattr(cfg, key)}",
-                hint="give the configuration that it was trained with",
-                exit_code=2,
-            )
-
-
-def _padded_vocabulary(upstream: Upstream) -> int:
-    known = upstream.args.get("padded_vocab_size")
-    if isinstance(known, int):
-        return known
-    if upstream.layers:
-        weight = upstream.layers[0, 0].weight("word_embeddings.weight")
-    else:
-        weight = upstream.slices[0].weight("module", "sequential.0.word_embeddings.weight")
-    return weight.shape[0] * upstream.tensor_size
-
-
-def _position(upstream: Upstream, cfg: NeoxConfig, step: int) -> dict[str, int]:
-    state = upstream.state
-    iteration = _count(upstream, "iteration", state.get("iteration", state.get("global_steps")))
-    skipped = _count(upstream, "skipped_steps", state.get("skipped_steps", 0))
-    ds_config = state.get("ds_config")
-    batch = ds_config.get("train_batch_size") if isinstance(ds_config, dict) else None
-    batch = batch if isinstance(batch, int) and batch > 0 else cfg.train_batch_size
-    return {
-        "iteration": iteration,
-        # GPT-NeoX goes on at iteration x batch (megatron/data/data_utils.py).
-        "consumed_samples": iteration * batch,
-        "skipped_steps": skipped,
-        "optimizer_step": step or iteration - skipped,
-        "train_batch_size": batch,
-        "data_parallel_size": upstream.data_size,
-        "world_size": upstream.data_size * len(upstream.slices),
-    }
-
-
-def _count(upstream: Upstream, name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise CheckpointError(f"{upstream.folder}: {name} is {str(value)[:40]!r}", hint="copy the folder again")
-    return value
-
-
-def _schedule(upstream: Upstream, cfg: NeoxConfig) -> dict[str, Any]:
-    """Return GPT-NeoX's five numbers, those of the configuration where the checkpoint has none."""
-    saved = upstream.state.get("lr_scheduler")
-    configured = Schedule.from_config(cfg).state()
-    if not isinstance(saved, dict):
-        return configured
-    found: dict[str, Any] = {key: saved.get(key) for key in configured}
-    numbers = (found["start_lr"], found["min_lr"], found["warmup_iter"], found["end_iter"])
-    right = all(isinstance(one, int | float) and not isinstance(one, bool) for one in numbers)
-    if not right or found["decay_style"] not in STYLES:
-        raise CheckpointError(
-            f"{upstream.folder}: its learning-rate schedule is {str(found)[:160]}", hint="copy the folder again"
-        )
-    return {**found, "end_iter": int(found["end_iter"])}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -84,6 +85,22 @@ class PickledFile:
             self._content, self._touched = load_data(self.path), 0
             PickledFile._mapped = self
         return self._content
+
+    def check(self) -> None:
+        """Read the file from end to end. Raises CheckpointError if it is damaged as far as its format can tell.
+
+        torch's format is a ZIP archive, whose entries have checksums; the one before it has none.
+        """
+        self.content()
+        if not zipfile.is_zipfile(self.path):
+            return
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                wrong = archive.testzip()
+        except (OSError, zipfile.BadZipFile, EOFError) as error:
+            raise CheckpointError(f"{self.path} is damaged: {error}", hint="copy it again") from None
+        if wrong is not None:
+            raise CheckpointError(f"{self.path} is damaged: {wrong} has changed (checksum)", hint="copy it again")
 
     def weight(self, *keys: Any) -> Weight:
         """Return the tensor under a path of keys."""

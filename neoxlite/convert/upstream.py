@@ -144,6 +144,11 @@ class Upstream:
         """Number of replicas that wrote it."""
         return 1 + max((replica for _, replica in self.zero), default=int(self.state.get("dp_world_size") or 1) - 1)
 
+    @property
+    def layout(self) -> str:
+        """How it was spread, for the user."""
+        return f"dp {self.data_size} x pp {self.pipeline_size} x tp {self.tensor_size}"
+
     @cached_property
     def state(self) -> dict[str, Any]:
         """What the first mp_rank file says besides tensors."""

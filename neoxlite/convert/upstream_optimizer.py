@@ -22,7 +22,7 @@ from neoxlite.errors import CheckpointError
 from neoxlite.model.naming import TIED_KEY
 from neoxlite.model.spec import ModelSpec
 
-_LEAVE_OUT = "convert the weights alone with --no-optimizer; the optimizer then begins anew"
+_LEAVE_OUT = "take the weights alone (no_load_optim: true; convert: --no-optimizer): the optimizer then begins anew"
 _PREFIX = re.compile(rf"(?:tied_modules\.{TIED_KEY}|sequential\.(\d+)|(\d+))\.(.+)")
 _OLD = {"mlp.dense_h_to_4h.": "mlp.linear1.", "mlp.dense_4h_to_h.": "mlp.linear2."}
 

@@ -13,10 +13,10 @@ import yaml
 
 from neoxlite import __version__
 from neoxlite.checkpoint.architecture import architecture_of, compare_architecture
-from neoxlite.checkpoint.folder import Manifest
-from neoxlite.checkpoint.load import load_optimizer, load_weights, reset_master_weights, verify
+from neoxlite.checkpoint.load import reset_master_weights
 from neoxlite.checkpoint.optimizer_state import OptimizerState
 from neoxlite.checkpoint.save import Contents
+from neoxlite.checkpoint.source import open_source, saved_place
 from neoxlite.checkpoint.start import choose
 from neoxlite.checkpoint.tokenizer_files import tokenizer_files
 from neoxlite.errors import CheckpointError
@@ -83,7 +83,7 @@ def find_start(cfg: NeoxConfig) -> Start:
         raise CheckpointError(f"finetune: load: {cfg.load} has no checkpoint", hint="give the folder of one in load")
     if folder is None or getattr(cfg, "finetune", False):
         return Start(folder, warning)
-    saved = Manifest.read(folder, cfg.config_paths).training
+    saved = saved_place(folder, cfg)
     return Start(folder, warning, DataState.of(saved), saved["consumed_samples"])
 
 
@@ -105,17 +105,19 @@ def resume(
     """
     if folder is None:
         return Resumed(Position(), schedule)
-    manifest = Manifest.read(folder)
-    verify(folder, manifest, engine.topology)
-    saved = manifest.training
+    source = open_source(folder, cfg)
+    source.verify(engine.topology)
+    saved = source.training
     finetune = bool(getattr(cfg, "finetune", False))
     _compare(folder, saved, padded_vocab_size)
     line = compare_architecture(folder, saved, ModelSpec.from_config(cfg, padded_vocab_size), refuse=not finetune)
     if line is not None:
         say(line)
-    load_weights(folder, engine.module, engine.topology)
+    for note in source.notes:
+        say(note)
+    source.load_weights(engine)
     if saved["with_optimizer"] and not finetune and not getattr(cfg, "no_load_optim", False):
-        load_optimizer(folder, engine, saved["optimizer_step"])
+        source.load_optimizer(engine)
         if engine.loss_scale is not None and saved.get("loss_scale"):
             engine.loss_scale.restore(saved["loss_scale"])
     else:

@@ -176,7 +176,7 @@ def test_a_checkpoint_of_gpt_neox_is_recognised(tmp_path: Path) -> None:
     (folder / "mp_rank_00_model_states.pt").write_bytes(b"x")
     with pytest.raises(CheckpointError, match="a checkpoint that GPT-NeoX wrote") as caught:
         Manifest.read(folder)
-    assert str(caught.value.hint).startswith("convert it: neoxlite convert from-neox ")
+    assert str(caught.value.hint).startswith("training goes on from it as it is; for everything else ")
 
 
 def test_which_checkpoint_is_found(copy: Path) -> None:
@@ -254,8 +254,8 @@ def test_a_load_of_another_format_is_told_the_line_that_converts_it(tmp_path: Pa
     with pytest.raises(CheckpointError, match="is a checkpoint that GPT-NeoX wrote") as caught:
         Manifest.read(folder)
     assert caught.value.hint == (
-        f"convert it: neoxlite convert from-neox {golden} {golden}-neoxlite CONFIG.yml --iteration 3, "
-        f"then set load: {golden}-neoxlite"
+        "training goes on from it as it is; for everything else convert it: "
+        f"neoxlite convert from-neox {golden} {golden}-neoxlite CONFIG.yml --iteration 3"
     )
     with pytest.raises(CheckpointError) as caught:
         choose(golden / "global_step3", None, None)

@@ -1,0 +1,105 @@
+"""A checkpoint of GPT-NeoX fills an engine of any layout, without a converted copy on the disk.
+
+It is read by the code of ``convert from-neox``, parameter by parameter: a rank holds one whole tensor at a time, and
+one file of the checkpoint is mapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from neoxlite.checkpoint.optimizer_state import MASTER, Fragment, OptimizerState
+from neoxlite.convert.neox_model import NeoxModel
+from neoxlite.convert.upstream import Upstream
+from neoxlite.convert.weight import Weight, flat
+from neoxlite.errors import CheckpointError
+from neoxlite.model.naming import layer_parameters
+from neoxlite.parallel.sharding import set_value
+from neoxlite.parallel.slicing import slicing_of
+from neoxlite.parallel.topology import Topology
+
+if TYPE_CHECKING:
+    from neoxlite.config import NeoxConfig
+
+
+@dataclass(frozen=True)
+class NeoxSource:
+    """See `neoxlite.checkpoint.source.Source`."""
+
+    model: NeoxModel
+
+    @classmethod
+    def open(cls, folder: Path, cfg: NeoxConfig) -> NeoxSource:
+        """Look at the names and shapes in ``folder``.
+
+        Raises:
+            CheckpointError: files are missing, damaged, of a kind that cannot be read, or of another model.
+        """
+        return cls(NeoxModel.of(Upstream.open(folder), cfg))
+
+    @cached_property
+    def training(self) -> dict[str, Any]:
+        """As converted, without a count of steps of its own, which `load_optimizer` reads."""
+        return {**self.model.training(0), "with_optimizer": True}
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What it is, and what is not taken."""
+        upstream = self.model.upstream
+        left = "random states" + (" and loss scale" if self.model.cfg.precision == "fp16" else "")
+        return [f"{upstream.folder} is GPT-NeoX's ({upstream.layout}), read in place; its {left} are not taken"]
+
+    def verify(self, topology: Topology) -> None:
+        """Read one share of the files from end to end: GPT-NeoX keeps no checksums of them, but its format has some."""
+        upstream = self.model.upstream
+        files = [*upstream.layers.values(), *upstream.slices.values(), *upstream.zero.values()]
+        size = topology.grid.world_size
+        problem = None
+        try:
+            for file in files[topology.rank :: size]:
+                file.check()
+        except CheckpointError as error:
+            problem = error
+        problems = [problem]
+        if size > 1:
+            problems = [None] * size
+            dist.all_gather_object(problems, problem)
+        for found in problems:
+            if found is not None:
+                raise CheckpointError(found.message, hint=found.hint)
+
+    def load_weights(self, engine: Any) -> None:
+        """Copy each parameter, or this rank's slice of it."""
+        for name, parameter in layer_parameters(engine.module):
+            whole, slicing = self.model.weights[name].whole(), slicing_of(parameter)
+            topology = engine.topology
+            mine = whole if slicing is None else slicing.take(whole, topology.tensor_rank, topology.tensor_size)
+            set_value(parameter, mine, topology)
+
+    def load_optimizer(self, engine: Any) -> None:
+        """Copy each fragment out of the whole state; master weights that are not there are the weights themselves."""
+        state, step = self.model.optimizer()
+        target = OptimizerState(engine)
+        with torch.no_grad():
+            for fragment in target.fragments():
+                kinds = {MASTER: self.model.weights[fragment.name], **state[fragment.name]}
+                for kind, tensor in fragment.tensors.items():
+                    tensor.copy_(_elements(kinds[kind], fragment, engine.topology))
+        target.set_step(step or self.training["optimizer_step"])
+
+
+def _elements(whole: Weight, fragment: Fragment, topology: Topology) -> Tensor:
+    """Return the elements of a fragment out of the whole tensor."""
+    end = fragment.start + fragment.numel
+    if fragment.slicing is None or topology.tensor_size == 1:
+        return flat(whole).rows(fragment.start, end)
+    mine = fragment.slicing.take(whole.whole(), topology.tensor_rank, topology.tensor_size)
+    return mine.reshape(-1)[fragment.start : end]
