@@ -401,7 +401,7 @@ def prepare_all(
             used,
             name=path.stem,
             interpreter=interpreter or sys.executable,
-            account=wanted.account or os.environ.get("HPCJOB_ACCOUNT") or _account(settings, cluster),
+            account=wanted.account or os.environ.get("HPCJOB_ACCOUNT") or account_of(settings, cluster),
             after=after,
             notes=[*told, *about],
             job_source=job_source,
@@ -436,6 +436,7 @@ def _inner(override: Override) -> Override:
     return msgspec.structs.replace(override, path=str(override.path).removeprefix(_PROFILE_SETTING))
 
 
-def _account(settings: Settings, profile: ClusterProfile) -> str | None:
+def account_of(settings: Settings, profile: ClusterProfile) -> str | None:
+    """Return the account that the user's settings have for ``profile``."""
     names = (profile.name, *profile.aliases)
     return next((settings.accounts[name] for name in names if name in settings.accounts), None)

@@ -30,7 +30,7 @@ def parse_walltime_s(value: str | int, key: str = "walltime") -> int:
     Raises:
         InputError: the text is no duration, or the duration is not positive.
     """
-    seconds = value if isinstance(value, int) else _seconds_of(value.strip())
+    seconds = value if isinstance(value, int) else seconds_of(value.strip())
     if seconds is None or seconds <= 0:
         raise InputError(
             f"{key}: {value!r} is not a duration",
@@ -39,7 +39,8 @@ def parse_walltime_s(value: str | int, key: str = "walltime") -> int:
     return seconds
 
 
-def _seconds_of(text: str) -> int | None:
+def seconds_of(text: str) -> int | None:
+    """Return a duration as schedulers and people write it, in seconds; None: it is none, such as ``UNLIMITED``."""
     if re.fullmatch("[0-9]{1,12}", text):
         return int(text)
     for pattern in (*_CLOCKS, _WORDS):

@@ -10,16 +10,20 @@ from hpcjob.errors import InputError
 
 
 def write_new(path: Path, text: str, force: bool, *, option: str = "--output", mode: int = 0o755) -> None:
-    """Write a file, and say so on stderr.
+    """Write a file, and say so on stderr. What is no file, such as /dev/stdout or a pipe, is written into.
 
     Raises:
         InputError: it exists and ``force`` is not set, or it cannot be written; the message names ``option``.
     """
     from neoxlite.common.files import write_whole
 
-    if path.exists() and not force:
+    is_special = path.exists() and not path.is_file() and not path.is_dir()
+    if path.exists() and not force and not is_special:
         raise InputError(f"{option}: {path} exists", hint="give another name, or --force to replace it")
     try:
+        if is_special:  # to rename a file over a device would remove the device
+            path.write_text(text, encoding="utf-8")
+            return
         write_whole(path, text, mode=mode)
     except OSError as error:
         raise InputError(f"{option}: {path}: {error.strerror}", hint="give a file in a folder you can write") from None

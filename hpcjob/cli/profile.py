@@ -1,4 +1,4 @@
-"""``hpcjob profile``: which clusters are known, and what is known of one."""
+"""``hpcjob profile``: which clusters are known, what is known of one, and whether it is true here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpcjob.cli.options import complete_profile
 
 @click.group()
 def profile() -> None:
-    """List and show cluster profiles."""
+    """List, show and check cluster profiles."""
 
 
 @profile.command("list")
@@ -56,6 +56,41 @@ def list_profiles(as_json: bool) -> None:
             print(json.dumps(row, ensure_ascii=False))
         return
     print_table(rows, hide=("aliases", "file"))
+
+
+@profile.command()
+@click.option("--profile", "-p", "name", metavar="NAME", shell_complete=complete_profile, help="Cluster profile.")
+@click.option(
+    "--write", is_flag=False, flag_value="", default=None, metavar="[FILE]", help="Write a profile with what was found."
+)
+@click.option("--force", is_flag=True, help="Let --write replace a file that exists.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.1), default=30.0, metavar="S", help="Seconds that a command may take (30)."
+)
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+def check(name: str | None, write: str | None, force: bool, timeout: float, as_json: bool) -> int:
+    """Compare a profile with this cluster: queues and their limits, modules, launchers, account, CUDA. Submits nothing.
+
+    Run it on a login node. It asks the scheduler for its version and queues (sinfo and scontrol; qstat -Qf; qconf -sc;
+    pjstat --rsc), `module avail` for each module of the profile, where the launchers are, and which accounts you have.
+    Each command has a time limit, and one that fails is a row of the table. The profile is that of --profile,
+    HPCJOB_PROFILE or the configuration.
+
+    --write makes a profile that extends the one checked, with the values found here, each with the command that told it
+    and the date; without FILE ~/.config/hpcjob/cluster_profiles/NAME.yml, which then comes before a shipped one.
+
+    \b
+    The exit code is 0 where nothing differs, 64 where something does, 65 where not all could be looked at.
+
+    \b
+    Examples:
+      hpcjob profile check -p abci3
+      hpcjob profile check -p lab --write ~/.config/hpcjob/cluster_profiles/ourlab.yml
+      hpcjob profile check -p lab --json | jq '.rows[] | select(.verdict == "differs")'
+    """
+    from hpcjob.cli.profile_check import run
+
+    return run(name, write, force=force, timeout_s=timeout, as_json=as_json)
 
 
 @profile.command()

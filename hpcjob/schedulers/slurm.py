@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from hpcjob.errors import SchedulerError
 from hpcjob.schedulers import commands
 from hpcjob.schedulers.base import Answer, JobRef, Report, ShellRequest, Submission, Submitted
-from hpcjob.schedulers.command_scheduler import CommandScheduler, livelier
+from hpcjob.schedulers.command_scheduler import CommandScheduler, bare_id, livelier
 from hpcjob.states import State
 
 _MakeReport = Callable[[State, str, str], Report]
@@ -98,24 +98,18 @@ class SlurmScheduler(CommandScheduler):
     def shell_command(self, request: ShellRequest) -> list[str]:
         """``salloc``, and in it a step on the first node that takes nothing away from others (``--overlap``)."""
         options = request.without(*_NOT_OF_A_SHELL)
-        step = [
-            "--nodes=1",
-            "--ntasks=1",
-            "--ntasks-per-node=1",
-            "--overlap",
-            "--cpu-bind=none",
-            "--preserve-env",
-            "--pty",
-        ]
+        step = ["--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--overlap", "--preserve-env", "--pty"]
         return [*(request.command or ("salloc",)), *options, "srun", *step, str(request.shell)]
 
     def parse_submit(self, stdout: str, stderr: str) -> Submitted | None:
         """Read ``ID`` or ``ID;CLUSTER``, or sbatch's sentence where a wrapper drops the option.
 
-        Of several, one may be a number in a site's banner: then none is believed, and the job is looked up.
+        A number that is not the last line, or one of several, may be of a site's banner: then none is believed, and the
+        job is looked up.
         """
-        found = {*_PARSABLE_ID.findall(stdout), *_SPOKEN_ID.findall(f"{stdout}\n{stderr}")}
-        return Submitted(*found.pop()) if len(found) == 1 else None
+        spoken = _SPOKEN_ID.findall(f"{stdout}\n{stderr}")
+        found = {*_PARSABLE_ID.findall(stdout), *spoken}
+        return Submitted(*found.pop()) if len(found) == 1 and (spoken or bare_id(_PARSABLE_ID, stdout)) else None
 
     def query_id(self, job: JobRef) -> str:
         """See `CommandScheduler.query_id`."""

@@ -1,0 +1,92 @@
+"""What ``hpcjob profile check`` prints and writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcjob import exitcodes
+from hpcjob.cli.files import write_new
+from hpcjob.cli.table import print_table
+from hpcjob.errors import InputError
+from hpcjob.load import PROFILES, account_of, load_settings, profile_names, read_profile
+from hpcjob.profile_check.look import check
+from hpcjob.profile_check.probe import Probe
+from hpcjob.profile_check.write import profile_text
+from hpcjob.resources import config_dir, shipped
+
+if TYPE_CHECKING:
+    from hpcjob.profile_check.rows import Row
+
+DIFFERS = exitcodes.FINDINGS_FIRST
+NOT_SEEN = exitcodes.FINDINGS_FIRST + 1
+_COLOURS = {"differs": "\033[31m", "unknown": "\033[33m", "same": "\033[32m", "note": "\033[2m"}
+
+
+def run(name: str | None, write: str | None, *, force: bool, timeout_s: float, as_json: bool) -> int:
+    """Check the profile, print the rows, write a profile if asked; return the exit code."""
+    settings = load_settings()
+    chosen = name or os.environ.get("HPCJOB_PROFILE") or settings.profile
+    if chosen is None:
+        raise InputError("no profile given", hint=f"give --profile: {', '.join(profile_names())}")
+    profile, source = read_profile(chosen)
+    target = _target(write, profile.name) if write is not None else None
+    if target is not None:
+        _check_target(target, source.path, force)
+    account = os.environ.get("HPCJOB_ACCOUNT") or account_of(settings, profile)
+    rows, seen = check(profile, account, Probe(timeout_s))
+    if as_json:
+        print(json.dumps({"profile": profile.name, "rows": [asdict(row) for row in rows]}, ensure_ascii=False))
+    else:
+        _print(rows)
+    if target is not None:
+        is_shipped = source.path.parent == shipped(PROFILES)
+        extends = source.path.stem if is_shipped else str(source.path.resolve())
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_new(target, profile_text(profile, extends, rows, seen), force, option="--write", mode=0o644)
+    verdicts = {row.verdict for row in rows}
+    return DIFFERS if "differs" in verdicts else NOT_SEEN if "unknown" in verdicts else exitcodes.OK
+
+
+def _target(write: str, name: str) -> Path:
+    return Path(write).expanduser() if write else config_dir() / PROFILES / f"{name}.yml"
+
+
+def _check_target(target: Path, checked: Path, force: bool) -> None:
+    """Refuse a file before anything is asked. Raises InputError."""
+    if target.exists() and target.samefile(checked):
+        raise InputError(
+            f"--write: {target} is the profile that is checked, and the new one extends it", hint="give another file"
+        )
+    if target.exists() and not force:
+        raise InputError(f"--write: {target} exists", hint="give another file, or --force to replace it")
+
+
+def _print(rows: list[Row]) -> None:
+    """Print what differs first, then what is not known, what is the same, and notes."""
+    colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    order = ["differs", "unknown", "same", "note"]
+    table = [
+        {
+            "": row.verdict,
+            "what": row.what,
+            "profile says": row.profile,
+            "here is": row.here,
+            "what to do": row.todo or None,
+        }
+        for row in sorted(rows, key=lambda row: order.index(row.verdict))
+    ]
+
+    def paint(column: str, cell: str) -> str:
+        colour = _COLOURS.get(cell.strip()) if column == "" else None
+        return f"{colour}{cell}\033[0m" if colour else cell
+
+    print_table(table, paint=paint if colours else None)
+    count = sum(row.verdict == "differs" for row in rows)
+    unseen = sum(row.verdict == "unknown" for row in rows)
+    words = "nothing differs" if not count else "1 difference" if count == 1 else f"{count} differences"
+    print(f"{words}{f', {unseen} could not be looked at' if unseen else ''}")
