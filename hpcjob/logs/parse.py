@@ -179,6 +179,8 @@ _CHECKPOINTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
     ("saved", lazy(r"\[Torch\] Checkpoint (?:global_step(?P<at>\d{1,18})|(?P<path>\S+)) is ready now!")),
     ("saved", lazy(r"\b[Ss]aved (?:the )?(?:model )?checkpoint(?: to| in| at|:) (?P<path>\S*[/\d]\S*)")),
+    ("saved", lazy(r"\b[Cc]heckpoint saved(?: to| in| at|:) (?P<path>\S*[/\d]\S*)")),
+    ("saved", lazy(r"\bModel weights saved in (?P<path>\S+)")),
     ("saved", lazy(r"\bFinished saving the checkpoint\b")),
     ("loaded", lazy(r"Loading checkpoint and starting from iteration (?P<at>\d{1,18})")),
     (

@@ -25,24 +25,28 @@ _TEXT_LIMIT = 8192
 _N = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|NaN|inf|Infinity)"
 _IS = r"['\"]?[ ]{0,2}[:=]?[ ]{0,8}['\"]?"
 _STEP = lazy(
-    rf"(?<![\w/])(?:global[_ ]step|train/step|num_updates|[Ii]teration|[Ii]ter|[Ss]tep|STEP)s?{_IS}(\d{{1,12}})"
+    rf"(?<![\w/])(?:global[_ ]step|train/step|num_updates|[Ii]teration|[Ii]ter|[Ss]tep|STEP)s?{_IS}\[?(\d{{1,12}})"
     r"(?![\d.]*\d?[a-zA-Z])(?:[ ]?(?:/|of)[ ]{0,8}(\d{1,12}))?"
+    r"|(?<![\w/])(?:[Ii]t|[Bb]atch)[ ]{1,8}\[?(\d{1,12})/[ ]{0,8}(\d{1,12})"
 )
 _BAR = lazy(r"\|[ ]?(\d{1,12})/(\d{1,12}) \[\d|\bepoch \d+: {1,8}(\d{1,12}) / (\d{1,12})\b")
 _LOSS = lazy(
-    rf"(?<![\w])(?P<kind>(?:[A-Za-z][A-Za-z_/.-]{{0,30}}[ _/-]|(?:train|training|lm|val|valid|validation|eval|test))?)"
+    rf"(?<![\w])(?P<kind>(?:[A-Za-z][A-Za-z_/.-]{{0,30}}[ _/-]|(?:[a-z]{{1,20}}/)?CrossEntropy"
+    rf"|(?:train|training|lm|val|valid|validation|eval|test))?)"
     rf"[Ll]oss(?: (?P<after>train|val|valid|eval|test)(?: \([^)]{{1,20}}\))?)?{_IS}(?P<value>{_N})(?![\w%])"
 )
+# Lines about held-out data that call its loss just "loss": torchtitan, fairseq.
+_EVALUATES = lazy(r"\b(?:validate|[Ee]val(?:uation)?|[Vv]alidation) step\b|\bvalid on\b")
 _AND_HELD_OUT = lazy(rf"[Ll]oss train[^|]{{1,60}}, val(?: \([^)]{{1,20}}\))?: (?P<value>{_N})(?![\w/])")
 _HELD_OUT = lazy(r"(?:^|[_/ .-])(?:val|valid|validation|eval|test|dev)(?:$|[_/ .-])", re.IGNORECASE)
 # Parts of a loss that are not the loss: of experts, of routers, of distillation, of further heads.
 _PARTS = lazy(r"aux|z$|moe|balanc|router|mtp|kl|reg|distil|penalty|contrast", re.IGNORECASE)
 _FIELDS: dict[str, re.Pattern[str]] = {
-    "lr": lazy(rf"(?<![\w])(?:lr|learning[_ ]rate){_IS}(?P<value>{_N})"),
-    "grad_norm": lazy(rf"(?<![\w])(?:grad[_ ]?norm|gnorm|norm){_IS}(?P<value>{_N})"),
+    "lr": lazy(rf"(?<![\w])(?:lr|LR|[Ll]earning[_ ][Rr]ate){_IS}(?P<value>{_N})"),
+    "grad_norm": lazy(rf"(?<![\w])(?:[Gg]rad[_ ]?[Nn]orm|gnorm|norm){_IS}(?P<value>{_N})"),
     "tokens_per_s": lazy(
-        rf"(?<![\w])(?:tps|wps|tok(?:en)?s?[_/ ](?:per[_ ])?s(?:ec(?:ond)?)?(?:/gpu)?){_IS}(?P<value>{_N})"
-        rf"|(?P<after>{_N}) tok(?:ens)?/s(?![\w/:=])|(?<![\w])throughput{_IS}(?P<last>{_N})(?! ?samples)"
+        rf"(?<![\w])(?:tps|wps|[Tt]ok(?:en)?s?[_/ ](?:per[_ ])?s(?:ec(?:ond)?)?(?:/gpu)?){_IS}(?P<value>{_N})"
+        rf"|(?P<after>{_N})[KkMG]? tok(?:ens)?/s(?:ec)?(?![\w/:=])|(?<![\w])throughput{_IS}(?P<last>{_N})(?! ?samples)"
     ),
     "tflops": lazy(rf"(?<![\w])(?:tflops|TFLOPs|TFLOPS){_IS}(?P<value>{_N})"),
     "mfu_percent": lazy(
@@ -134,6 +138,8 @@ def _losses(text: str) -> tuple[str | None, str | None]:
             continue
         elif trained is None or (not kind and not plain):
             trained, plain = match["value"], not kind
+    if held_out is None and trained is not None and _EVALUATES.search(text):
+        return None, trained
     if held_out is None and (match_too := _AND_HELD_OUT.search(text)) is not None:
         held_out = match_too["value"]
     return trained, held_out
