@@ -178,3 +178,24 @@ def test_overflows_are_skipped_and_a_checkpoint_keeps_the_scale(
     resumed = train(1, **common, **where).metrics
     for key in ("loss", "loss_scale", "skipped"):
         assert [entry[key] for entry in stopped + resumed] == [entry[key] for entry in unbroken]
+
+
+class _AtOnce(LossScale):
+    """Changes in the middle of the step, as DeepSpeed's does."""
+
+    def update_scale(self, overflow: bool) -> None:
+        super().update_scale(overflow)
+        self.settle()
+
+
+@pytest.mark.ci
+def test_a_scale_that_doubles_within_the_step_halves_its_gradient(
+    train: Train, fp16_on_cpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why the scale is not DeepSpeed's own: the fifth step, at which a window of four ends, has half the norm."""
+    monkeypatch.setattr("neoxlite.training.engine.LossScale", _AtOnce)
+    size, keys = layout("dp1", 3)
+    got = train(size, train_iters=6, lr_decay_iters=20, **keys, fp16={**_BLOCK, "loss_scale_window": 4})
+    expected = single_process(train, 20, {}).grad_norms
+    assert got.grad_norms[3] == pytest.approx(expected[3], rel=2e-2)
+    assert got.grad_norms[4] == pytest.approx(expected[4] / 2, rel=2e-2)
