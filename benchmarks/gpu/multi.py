@@ -3,11 +3,12 @@
     hpcjob submit benchmarks/gpu/multi.yml --profile local --set profile.node.gpus=2 --follow
     python benchmarks/gpu/multi.py --device cpu --size tiny          # the same on two gloo ranks, in minutes
 
-For any number of GPUs. Four things, each item by itself, written to FOLDER/results.json as soon as it is known; a call
+For any number of GPUs. Five things, each item by itself, written to FOLDER/results.json as soon as it is known; a call
 that was cut off, or had failures, goes on where it ended (--again PATTERN measures what is known anew):
 
 * curves: 50 iterations of a 125M model on Python source text, fp32 and bf16, in every layout that two GPUs have (on
-  four or more the mixed ones too) against one GPU; each layout's checkpoint is loaded by each other one;
+  four or more the mixed ones too) against one GPU;
+* checkpoints: written by each of these layouts and loaded by each other one, which then goes on from there;
 * kill: SIGKILL of one rank of a job in a step, `hpcjob explain`, and the resumed run against the killed one;
 * bandwidth: NCCL's collectives by message size;
 * speed: 1.3B and 2.7B by layout, beside plain DDP and DeepSpeed's own ZeRO stage 1, with communication and memory.
@@ -64,7 +65,7 @@ def _options() -> argparse.Namespace:
     add("--models", nargs="+", default=["1-3B", "2-7B"], help="sizes of the speed part")
     add("--only", nargs="+", metavar="PATTERN", help="items such as 'curve bf16*'")
     add("--again", nargs="+", metavar="PATTERN", default=[], help="measure these again")
-    add("--together", type=int, default=6, help="items that share the GPUs where that does no harm")
+    add("--together", type=int, default=8, help="items that share the GPUs where that does no harm")
     add("--patience", type=float, default=1, help="factor of all time limits, for a busy machine")
     add("--until-s", type=float, default=3600, help="begin no item after so many seconds")
     add("--fresh", action="store_true", help="a fresh process for each rank, rather than a forked one")

@@ -7,6 +7,6 @@ import torch
 from neoxlite.cli import main
 
 if __name__ == "__main__":
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.use_deterministic_algorithms(True)  # cuDNN's attention does not heed warn_only
     torch.utils.deterministic.fill_uninitialized_memory = False
     sys.exit(main(sys.argv[1:]))

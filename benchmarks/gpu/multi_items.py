@@ -11,8 +11,9 @@ from typing import Any
 from multi_layouts import VOCABULARY, Layout, config
 from multi_world import Item
 
-BEHIND = 5
+BEHIND = 3
 """Iterations behind the checkpoint, which those that load it do again."""
+SAVED_AT = 9
 PRECISIONS = {"bf16": "bfloat16", "fp32": "fp32"}
 
 
@@ -32,16 +33,13 @@ class Plan:
         """Length of a curve."""
         return 8 if self.tiny else 50
 
-    @property
-    def saved_at(self) -> int:
-        """Iteration of the checkpoint."""
-        return self.iterations - BEHIND
-
     def items(self) -> list[Item]:
         """Return all items."""
         found = [Item("machine", "multi_train:machine", 1, limit_s=90, alone=True, gpus=tuple(range(self.gpus)))]
-        found += [self._bandwidth(), self._kill(), *self._curves(), *self._reloads()]
-        for size in self.sizes:
+        found.append(self._bandwidth())
+        found += self._speeds(self.sizes[0])
+        found += [self._kill(), *self._written(), *self._curves(), *self._reloads()]
+        for size in self.sizes[1:]:
             found += self._speeds(size)
         return found
 
@@ -96,6 +94,7 @@ class Plan:
         else:
             found["one direct"] = Layout(implementation="direct")
             found["dp2 z1 direct"] = Layout(data=2, implementation="direct")
+            found["tp2 direct"] = Layout(tensor=2, implementation="direct")
             found["dp2 z1"] = Layout(data=2, implementation="deepspeed")
         found |= {f"dp2 z{stage}": Layout(data=2, stage=stage) for stage in (2, 3)}
         found |= {"tp2": Layout(tensor=2), "pp2": Layout(pipeline=2)}
@@ -119,21 +118,31 @@ class Plan:
     def _curves(self) -> Iterator[Item]:
         for precision in PRECISIONS:
             for name, layout in self._layouts(precision).items():
-                full = f"{precision} {name}"
-                keys = {"save": str(self._checkpoints(full)), "extra_save_iters": [self.saved_at], "log_interval": 1}
-                path = self._config(full, self._small, layout, precision, *self._batch(layout), self.iterations, **keys)
-                arguments = {"config": path, "saved_at": self.saved_at}
-                yield Item(f"curve {full}", "multi_train:train", layout.ranks, arguments, 100, self._gpus(layout))
+                yield self._curve(f"{precision} {name}", precision, layout, 4)
             layouts = self._layouts(precision)
             # How far rounding alone moves a curve: the reference again, its batch cut otherwise.
             more = {"one, other cut": (layouts["one"], 8)}
             if "dp2 z1 direct" in layouts:
-                more["dp2 z1 direct, apart"] = (replace(layouts["dp2 z1 direct"], overlapped=False), 4)
+                more["dp2 z1 direct, one micro-step"] = (layouts["dp2 z1 direct"], 1)
             for name, (layout, accumulation) in more.items():
-                full, batch = f"{precision} {name}", self._batch(layout, accumulation=accumulation)
-                path = self._config(full, self._small, layout, precision, *batch, self.iterations, log_interval=1)
-                gpus = self._gpus(layout)
-                yield Item(f"curve {full}", "multi_train:train", layout.ranks, {"config": path}, 100, gpus)
+                yield self._curve(f"{precision} {name}", precision, layout, accumulation)
+
+    def _curve(self, full: str, precision: str, layout: Layout, accumulation: int) -> Item:
+        batch = self._batch(layout, accumulation=accumulation)
+        path = self._config(full, self._small, layout, precision, *batch, self.iterations, log_interval=1)
+        gpus = self._gpus(layout)
+        return Item(f"curve {full}", "multi_train:train", layout.ranks, {"config": path}, 100, gpus)
+
+    def _written(self) -> Iterator[Item]:
+        """Yield short runs that leave a checkpoint, as short ones load it."""
+        for precision in PRECISIONS:
+            for name, layout in self._layouts(precision).items():
+                full = f"{precision} {name}"
+                keys = {"save": str(self._checkpoints(full)), "extra_save_iters": [SAVED_AT], "log_interval": 1}
+                batch, last = self._batch(layout), SAVED_AT + BEHIND
+                path = self._config(f"written {full}", self._small, layout, precision, *batch, last, **keys)
+                arguments = {"config": path, "saved_at": SAVED_AT}
+                yield Item(f"written {full}", "multi_train:train", layout.ranks, arguments, 100, self._gpus(layout))
 
     def _checkpoints(self, full: str) -> Path:
         return self.folder / "checkpoints" / full.replace(" ", "-")
@@ -143,24 +152,14 @@ class Plan:
             layouts = self._layouts(precision)
             for name, layout in layouts.items():
                 full = f"{precision} {name}"
-                path = self._config(
-                    f"reload {full}", self._small, layout, precision, *self._batch(layout), self.iterations
-                )
-                checkpoints = {
-                    other: str(self._checkpoints(f"{precision} {other}") / f"global_step{self.saved_at}")
-                    for other in layouts
-                }
+                batch, last = self._batch(layout), SAVED_AT + BEHIND
+                path = self._config(f"reload {full}", self._small, layout, precision, *batch, last)
+                folders = {other: self._checkpoints(f"{precision} {other}") for other in layouts}
+                checkpoints = {other: str(where / f"global_step{SAVED_AT}") for other, where in folders.items()}
                 arguments = {"config": path, "checkpoints": checkpoints, "iterations": BEHIND}
-                needs = tuple(f"curve {precision} {other}" for other in layouts)
-                yield Item(
-                    f"reload {full}",
-                    "multi_train:reload",
-                    layout.ranks,
-                    arguments,
-                    120,
-                    self._gpus(layout),
-                    needs=needs,
-                )
+                needs = tuple(f"written {precision} {other}" for other in layouts)
+                gpus = self._gpus(layout)
+                yield Item(f"reload {full}", "multi_train:reload", layout.ranks, arguments, 120, gpus, needs=needs)
 
     def _gpus(self, layout: Layout) -> tuple[int, ...]:
         return tuple(range(layout.ranks))
@@ -175,10 +174,8 @@ class Plan:
             ("one", alone, 1),
             ("one, deepspeed", replace(alone, implementation="deepspeed"), 1),
             (f"dp{n}", data, 1),
-            (f"dp{n}, apart", replace(data, overlapped=False), 1),
-            (f"dp{n}, bf16 sums", replace(data, grad_accum_dtype="bf16"), 1),
             (f"dp{n}, deepspeed", replace(data, implementation="deepspeed"), 1),
-            (f"tp{n}", Layout(tensor=n), 1),
+            (f"tp{n}", Layout(tensor=n, implementation="direct"), 1),
             (f"pp{n}", Layout(pipeline=n), 16),
         ]
         seats = itertools.cycle(range(n))
@@ -191,9 +188,9 @@ class Plan:
         yield from (self._speed(size, *row, micro, (next(seats),)) for row in singles[1:])
 
     def _speed(self, size: str, name: str, layout: Layout, gas: int, micro: int, gpus: tuple[int, ...]) -> Item:
-        iterations, interval = (4, 1) if self.tiny else (26, 4) if gas == 1 else (9, 1)
+        iterations, interval = (4, 1) if self.tiny else (26, 4) if gas == 1 else (7, 1)
         path = self._config(f"speed {size} {name}", size, layout, "bf16", micro, gas, iterations, log_interval=interval)
-        arguments = {"config": path, "profiled": layout.ranks > 1}
+        arguments = {"config": path, "profiled": layout.ranks > 1, "rough": True}
         return Item(f"speed {size} {name}", "multi_train:train", layout.ranks, arguments, 100, gpus, alone=True)
 
     def _ddp(self, size: str, ranks: int, micro: int, gpus: tuple[int, ...]) -> Item:

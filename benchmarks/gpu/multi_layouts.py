@@ -28,8 +28,6 @@ class Layout:
     stage: int = 1
     implementation: str = "auto"
     grad_accum_dtype: str = "fp32"
-    overlapped: bool = True
-    """Whether gradients are summed over the replicas while the backward pass runs."""
 
     @property
     def ranks(self) -> int:
@@ -60,7 +58,7 @@ def config(
     for key in ("bf16", "data_types", "checkpoint_factor"):
         values.pop(key)
     direct = {} if layout.implementation == "auto" else {"implementation": layout.implementation}
-    zero = {**values["zero_optimization"], "stage": layout.stage, "overlap_comm": layout.overlapped, **direct}
+    zero = {**values["zero_optimization"], "stage": layout.stage, **direct}
     if layout.stage == 3 and size == "tiny":
         zero["stage3_param_persistence_threshold"] = 0  # all of its parameters would count as small
     values |= {

@@ -56,7 +56,7 @@ def peak_gib(shape: Shape, *, engine: str, data: int = 1, tensor: int = 1, stage
         per_parameter += 4 + 12  # an fp32 copy of the gradients, and all states on each rank
     else:
         per_parameter += 12 / data
-        if engine == "deepspeed" or data > 1 or steps > 1:
+        if engine == "deepspeed" or steps > 1:
             per_parameter += 4
     sbh = shape.boundary_bytes / 2
     kept = 32 if tensor == 1 else 8 + 24 / tensor  # 34 without the two masks of dropout
@@ -78,8 +78,6 @@ def step_ms(
     tensor: int = 1,
     stages: int = 1,
     steps: int = 1,
-    bf16_sums: bool = False,
-    overlapped: bool = False,
     bus: float = NVLINK_BYTES_PER_S,
 ) -> float:
     """Return a step's milliseconds from one GPU's step of one micro-batch.
@@ -101,12 +99,12 @@ def step_ms(
     if data > 1 and engine == "ddp":
         return one_ms  # its all-reduce of bf16 gradients hides behind the backward pass
     if data > 1:
-        share = (data - 1) / data
-        width = 2 if bf16_sums else 4
-        sums = (2 + width) * total / MEMORY_BYTES_PER_S
-        # What is left of the sums at the end is the embedding's, the last gradient that arises.
-        late = shape.vocabulary * shape.hidden if overlapped else total
-        travelled = share * (width * late + 2 * total) / bus
-        update = (26 + width) * total / data / MEMORY_BYTES_PER_S - 28 * total / MEMORY_BYTES_PER_S
-        return one_ms + (sums + travelled + update) * 1000
+        sent = (data - 1) / data * 2 * total / bus  # gradients and weights, in bf16 each way
+        if engine == "direct":
+            # Gradients are laid flat and added in fp32; the update is shared, and weights travel while it runs.
+            update = (4 + 26) * total / data / MEMORY_BYTES_PER_S
+            moved = (4 + 2 + 4 / data) * total / MEMORY_BYTES_PER_S - 28 * total / MEMORY_BYTES_PER_S
+            return one_ms + (moved + sent + max(update, sent)) * 1000
+        # BF16_Optimizer sends sums in fp32, and its weights after all of them are stepped.
+        return one_ms + 3 * sent * 1000
     return one_ms * steps

@@ -100,7 +100,7 @@ def _reloads(results: Results) -> Iterator[str]:
         for name, found in rows.items():
             cells = []
             for column in columns:
-                written = _found(results, f"curve {precision} {column}")
+                written = _found(results, f"written {precision} {column}")
                 own = written["losses"][-BEHIND:] if written else []
                 far = deviation(found["losses"][column], own)
                 cells.append(f"{far:>13.1e}{' ' if far <= BOUNDS[precision] else '!'} ")
@@ -180,9 +180,8 @@ def _expected(size: str, name: str, n: int, engine: str, one_ms: float | None) -
         layout["stages"], steps = n, 16
     else:
         layout["data"] = n
-    kind = {"DDP": "ddp", "deepspeed": "deepspeed"}.get(engine, "direct" if "data" in layout else "deepspeed")
+    kind = {"DDP": "ddp", "deepspeed": "deepspeed"}.get(engine, "deepspeed" if "stages" in layout else "direct")
     gib = f"{peak_gib(shape, engine=kind, steps=steps, **layout):.1f}"
     if n == 1 or one_ms is None:
         return "", gib
-    sums = {"bf16_sums": engine == "bf16 sums", "overlapped": engine != "apart"}
-    return f"{step_ms(shape, one_ms, engine=kind, steps=steps, **layout, **sums):.1f}", gib
+    return f"{step_ms(shape, one_ms, engine=kind, steps=steps, **layout):.1f}", gib

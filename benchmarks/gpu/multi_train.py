@@ -107,7 +107,7 @@ def train(ranks: Ranks, folder: Path, arguments: dict[str, Any]) -> dict[str, An
 
     Args:
         arguments: ``config``, a GPT-NeoX YAML; ``profiled``: whether the last two steps are; ``saved_at``: the one
-            iteration whose checkpoint is wanted.
+            iteration whose checkpoint is wanted; ``rough``: whether any weights will do.
     """
     from neoxlite.training import run
     from neoxlite.training.engine import Engine
@@ -120,6 +120,8 @@ def train(ranks: Ranks, folder: Path, arguments: dict[str, Any]) -> dict[str, An
     kind.train_step = observed.wrap(kind.train_step)  # type: ignore[method-assign] # this process does nothing else
     if "saved_at" in arguments:
         _save_only(arguments["saved_at"])
+    if arguments.get("rough"):
+        _begin_roughly(ranks)
     metrics = folder / "metrics.jsonl"
     if ranks.rank == 0:
         metrics.unlink(missing_ok=True)
@@ -146,6 +148,40 @@ def _save_only(iteration: int) -> None:
             real(self, contents)
 
     Saves.save = save  # type: ignore[method-assign]
+
+
+def _begin_roughly(ranks: Ranks) -> None:
+    """Have models made on their device, of repeated random numbers: billions of them take longer than a run."""
+    import neoxlite.model.pipeline as pipeline
+    import neoxlite.training.create as create
+    from neoxlite.parallel.distributed import choose_device
+
+    device = choose_device(ranks.local_rank)
+
+    def there(kind: Any) -> Any:
+        def make(*arguments: Any) -> Any:
+            with torch.device(device):
+                return kind(*arguments)
+
+        return make
+
+    create.GPTModel, pipeline.PipelineStage = there(create.GPTModel), there(pipeline.PipelineStage)  # type: ignore[misc]
+    create.initialise = rough_weights
+
+
+@torch.no_grad()
+def rough_weights(model: nn.Module, *_rest: Any) -> None:
+    """Fill matrices with one block of random numbers again and again, norms with 1, biases with 0."""
+    device = next(model.parameters()).device
+    block = torch.randn(2**20, device=device, generator=torch.Generator(device).manual_seed(1)) * 0.02
+    for name, parameter in model.named_parameters():
+        if parameter.dim() < 2:
+            parameter.fill_(float(name.endswith("weight")))
+            continue
+        flat = parameter.view(-1)
+        whole = flat.numel() // block.numel() * block.numel()
+        flat[:whole].view(-1, block.numel()).copy_(block)
+        flat[whole:].copy_(block[: flat.numel() - whole])
 
 
 def _median(values: list[Any]) -> float | None:
@@ -203,7 +239,6 @@ def ddp(ranks: Ranks, folder: Path, arguments: dict[str, Any]) -> dict[str, Any]
     The model, its kernels and the batch are those of ``config``; the tokens are random. Gradients are reduced in bf16.
     """
     from neoxlite.model.gpt import GPTModel
-    from neoxlite.model.init import initialise
     from neoxlite.model.kernels import choose_kernels, compile_blocks
     from neoxlite.model.spec import ModelSpec
     from neoxlite.parallel.distributed import choose_device, join_world, leave_world, prepare
@@ -217,9 +252,10 @@ def ddp(ranks: Ranks, folder: Path, arguments: dict[str, Any]) -> dict[str, Any]
     topology = create_topology(Grid(1, ranks.world_size, 1), ranks.rank)
     vocabulary = arguments["vocabulary"]
     spec = ModelSpec.from_config(cfg, vocabulary)
-    model = GPTModel(spec)
-    initialise(model, spec, cfg.seed)
-    model.to(device, model_dtype(cfg.precision))
+    with torch.device(device):
+        model = GPTModel(spec)
+    rough_weights(model)
+    model.to(model_dtype(cfg.precision))
     kernels = choose_kernels(cfg, spec, topology, device)
     if kernels.compile_blocks:
         compile_blocks(model, cfg.seq_length, device, model_dtype(cfg.precision))
