@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import time
@@ -194,8 +195,9 @@ def take_pickle(pickle: Path, paths: utils.JobPaths) -> None:
     """Give a function's pickle the name that goes with its job's id; somebody may have done so already."""
     try:
         pickle.replace(paths.submitted_pickle)
-    except FileNotFoundError:
-        return
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ESTALE):
+            raise
 
 
 def next_path(paths: utils.JobPaths, job_id: str) -> Path:

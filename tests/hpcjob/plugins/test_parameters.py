@@ -153,6 +153,14 @@ def test_pbs_directives() -> None:
     assert not [line for line in directives(plan_of("pbs")) if line.startswith(("-P", "-V"))]
 
 
+def test_after_another_job() -> None:
+    """By its id, as in a job file; of one that is not recorded the scheduler's own is meant."""
+    assert "-W depend=afterok:12.pbs1" in directives(plan_of("pbs", pbs_after="12.pbs1"))
+    assert "--dependency=afterany:12" in directives(
+        plan_of("hpcjob", hpcjob_profile="lab", hpcjob_after={"any": ["12"]})
+    )
+
+
 def test_gridengine_and_pjm_directives() -> None:
     """submit(1) of Grid Engine; the user guide of Fugaku for PJM, whose groups pay by ``-g``."""
     lines = directives(plan_of("gridengine", 10, gridengine_extra=["-pe smp 4"], gridengine_array_limit=3))
