@@ -151,7 +151,9 @@ def bare_loop(row: Row, shape: dict[str, Any], vocabulary: int) -> Callable[[lis
         output_layer_init_method="wang_init",
     )
     asked = {"fp8": True} if row.keys.get("kernels.fp8") == "true" else {}
-    cfg = SimpleNamespace(kernels=asked, train_micro_batch_size_per_gpu=row.micro_batch, precision="bfloat16")
+    cfg = SimpleNamespace(
+        kernels=asked, train_micro_batch_size_per_gpu=row.micro_batch, precision="bfloat16", zero_stage=1
+    )
     kernels = choose_kernels(cfg, spec, Topology(), DEVICE)
     with DEVICE:
         model = GPTModel(spec)

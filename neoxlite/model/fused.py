@@ -40,7 +40,7 @@ class _LinearGelu(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         inner, *kept = ctx.saved_tensors
-        grad, grad_bias, largest = torch.ops.neoxlite.gelu_backward(grad.contiguous(), inner, ctx.tanh)
+        grad, grad_bias, largest = torch.ops.neoxlite.gelu_backward(grad.contiguous(), inner, ctx.tanh, ctx.fp8)
         grad_x, grad_weight = backward_product(grad, kept, largest, fp8=ctx.fp8)
         return grad_x, grad_weight, grad_bias if ctx.biased else None, None, None
 
@@ -59,14 +59,14 @@ def _gelu(x: Tensor, tanh: bool) -> Tensor:
 @torch.library.custom_op(
     "neoxlite::gelu_backward",
     mutates_args=(),
-    schema="(Tensor grad, Tensor x, bool tanh) -> (Tensor, Tensor, Tensor)",
+    schema="(Tensor grad, Tensor x, bool tanh, bool peak) -> (Tensor, Tensor, Tensor)",
 )
-def _gelu_backward(grad: Tensor, x: Tensor, tanh: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradient of x (rows, width), its sum over the rows in x's dtype, and its largest absolute value."""
+def _gelu_backward(grad: Tensor, x: Tensor, tanh: bool, peak: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradient of x (rows, width), its sum over the rows, and with ``peak`` its largest absolute value."""
     if x.is_cuda:
         from neoxlite.model.triton_backward import gelu_backward
 
-        return gelu_backward(grad, x, tanh)
+        return gelu_backward(grad, x, tanh, peak)
     wide = x.float()
     if tanh:
         slope = math.sqrt(2 / math.pi)
@@ -80,7 +80,7 @@ def _gelu_backward(grad: Tensor, x: Tensor, tanh: bool) -> tuple[Tensor, Tensor,
 
 
 @_gelu_backward.register_fake
-def _(grad: Tensor, x: Tensor, tanh: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _(grad: Tensor, x: Tensor, tanh: bool, peak: bool) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(x), x.new_empty(x.shape[1]), x.new_empty((), dtype=torch.float32)
 
 
@@ -130,7 +130,7 @@ class _QKVRotary(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin, *kept = ctx.saved_tensors
-        grad, grad_bias, largest = torch.ops.neoxlite.qkv_backward(*grads, cos, sin)
+        grad, grad_bias, largest = torch.ops.neoxlite.qkv_backward(*grads, cos, sin, ctx.fp8)
         grad_x, grad_weight = backward_product(grad, kept, largest, fp8=ctx.fp8)
         return grad_x, grad_weight, grad_bias if ctx.biased else None, *[None] * 6
 
@@ -165,10 +165,12 @@ def _places(heads: int, kv_heads: int, size: int) -> tuple[tuple[int, int], ...]
 @torch.library.custom_op(
     "neoxlite::qkv_backward",
     mutates_args=(),
-    schema="(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin) -> (Tensor, Tensor, Tensor)",
+    schema="(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin, bool peak) -> (Tensor, Tensor, Tensor)",
 )
-def _qkv_backward(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradient of the unrotated features (rows, width), its sum over the rows, its largest absolute value.
+def _qkv_backward(
+    q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, peak: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradient of the unrotated features (rows, width), its sum over rows, with ``peak`` its largest value.
 
     The arguments are gradients as `qkv_rotary` returns the tensors.
     """
@@ -176,7 +178,7 @@ def _qkv_backward(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> 
     if q.is_cuda:
         from neoxlite.model.triton_backward import qkv_backward
 
-        return qkv_backward((q, k, v), cos, sin, places)
+        return qkv_backward((q, k, v), cos, sin, places, peak)
     batch, _, length, size = q.shape
     exact = torch.empty(batch, length, (q.shape[1] + 2 * k.shape[1]) * size)
     wide_cos, wide_sin = cos.float(), sin.float()
@@ -191,7 +193,7 @@ def _qkv_backward(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> 
 
 
 @_qkv_backward.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, peak: bool) -> tuple[Tensor, Tensor, Tensor]:
     batch, heads, length, size = q.shape
     width = (heads + 2 * k.shape[1]) * size
     return q.new_empty(batch * length, width), q.new_empty(width), q.new_empty((), dtype=torch.float32)

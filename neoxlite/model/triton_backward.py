@@ -13,6 +13,8 @@ from torch import Tensor
 
 _ROWS = 128
 """Rows of a program."""
+_AT_ONCE, _WIDTH, _WARPS = 8, 512, 8
+"""Of the GELU kernel: rows and columns that a program has in registers."""
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -32,7 +34,18 @@ def _gelu_derivative(x, TANH: tl.constexpr):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _gelu_backward(  # type: ignore[no-untyped-def]
-    grad, x, out, sums, largest, rows, width, TANH: tl.constexpr, ROWS: tl.constexpr, R: tl.constexpr, W: tl.constexpr
+    grad,
+    x,
+    out,
+    sums,
+    largest,
+    rows,
+    width,
+    TANH: tl.constexpr,
+    PEAK: tl.constexpr,
+    ROWS: tl.constexpr,
+    R: tl.constexpr,
+    W: tl.constexpr,
 ):
     block = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * W + tl.arange(0, W)
@@ -45,21 +58,24 @@ def _gelu_backward(  # type: ignore[no-untyped-def]
         g = tl.load(grad + place, mask=keep, other=0.0).to(tl.float32)
         d = g * _gelu_derivative(tl.load(x + place, mask=keep, other=0.0).to(tl.float32), TANH)
         total += d
-        peak = tl.maximum(peak, tl.abs(d))
+        if PEAK:
+            peak = tl.maximum(peak, tl.abs(d))
         tl.store(out + place, d.to(out.dtype.element_ty), mask=keep)
     tl.store(sums + block * width + column, tl.sum(total, 0), mask=column < width)
-    tl.store(largest + block * tl.num_programs(1) + tl.program_id(1), tl.max(tl.max(peak, 1), 0))
+    if PEAK:
+        tl.store(largest + block * tl.num_programs(1) + tl.program_id(1), tl.max(tl.max(peak, 1), 0))
 
 
-def gelu_backward(grad: Tensor, x: Tensor, tanh: bool) -> tuple[Tensor, Tensor, Tensor]:
+def gelu_backward(grad: Tensor, x: Tensor, tanh: bool, peak: bool) -> tuple[Tensor, Tensor, Tensor]:
     """See `neoxlite.model.fused`; both (rows, width), contiguous."""
     rows, width = x.shape
-    grid = (triton.cdiv(rows, _ROWS), triton.cdiv(width, 512))
+    grid = (triton.cdiv(rows, _ROWS), triton.cdiv(width, _WIDTH))
     out = torch.empty_like(x)
     sums = torch.empty(grid[0], width, dtype=torch.float32, device=x.device)
-    largest = torch.empty(grid, dtype=torch.float32, device=x.device)
-    _gelu_backward[grid](grad, x, out, sums, largest, rows, width, TANH=tanh, ROWS=_ROWS, R=8, W=512, num_warps=8)
-    return out, sums.sum(0).to(x.dtype), largest.max()
+    largest = torch.empty(grid if peak else (), dtype=torch.float32, device=x.device)
+    sizes = {"ROWS": _ROWS, "R": _AT_ONCE, "W": _WIDTH, "num_warps": _WARPS}
+    _gelu_backward[grid](grad, x, out, sums, largest, rows, width, TANH=tanh, PEAK=peak, **sizes)
+    return out, sums.sum(0).to(x.dtype), largest.max() if peak else largest
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -82,6 +98,7 @@ def _rotary_backward(  # type: ignore[no-untyped-def]
     ROTATED: tl.constexpr,
     HALF: tl.constexpr,
     REST: tl.constexpr,
+    PEAK: tl.constexpr,
     ROWS: tl.constexpr,
     R: tl.constexpr,
 ):
@@ -117,24 +134,27 @@ def _rotary_backward(  # type: ignore[no-untyped-def]
             tl.store(out + target[:, None] + half + j[None, :], back_high.to(out.dtype.element_ty), mask=keep)
             sum_low += back_low
             sum_high += back_high
-            peak = tl.maximum(peak, tl.max(tl.maximum(tl.abs(back_low), tl.abs(back_high)), 1))
+            if PEAK:
+                peak = tl.maximum(peak, tl.max(tl.maximum(tl.abs(back_low), tl.abs(back_high)), 1))
         if ROTATED < SIZE:
             keep = here & (jr < SIZE)[None, :]
             rest = tl.load(grad + source[:, None] + jr[None, :], mask=keep, other=0.0).to(tl.float32)
             tl.store(out + target[:, None] + jr[None, :], rest.to(out.dtype.element_ty), mask=keep)
             sum_rest += rest
-            peak = tl.maximum(peak, tl.max(tl.abs(rest), 1))
+            if PEAK:
+                peak = tl.maximum(peak, tl.max(tl.abs(rest), 1))
     place = sums + block.to(tl.int64) * width + columns
     if ROTATED > 0:
         tl.store(place + j, tl.sum(sum_low, 0), mask=j < half)
         tl.store(place + half + j, tl.sum(sum_high, 0), mask=j < half)
     if ROTATED < SIZE:
         tl.store(place + jr, tl.sum(sum_rest, 0), mask=jr < SIZE)
-    tl.store(largest + block * tl.num_programs(1) + head, tl.max(peak, 0))
+    if PEAK:
+        tl.store(largest + block * tl.num_programs(1) + head, tl.max(peak, 0))
 
 
 def qkv_backward(
-    grads: tuple[Tensor, Tensor, Tensor], cos: Tensor, sin: Tensor, places: tuple[tuple[int, int], ...]
+    grads: tuple[Tensor, Tensor, Tensor], cos: Tensor, sin: Tensor, places: tuple[tuple[int, int], ...], peak: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """See `neoxlite.model.fused`; ``places``: of q, k and v the first column, and the columns from head to head."""
     batch, _, length, size = grads[0].shape
@@ -143,20 +163,20 @@ def qkv_backward(
     device = cos.device
     out = torch.empty(rows, width, dtype=grads[0].dtype, device=device)
     sums = torch.empty(blocks, width, dtype=torch.float32, device=device)
-    peaks = []
-    for grad, rotated, (first, step) in zip(grads, (cos.shape[1], cos.shape[1], 0), places, strict=True):
+    heads = max(grad.shape[1] for grad in grads)
+    largest = torch.zeros((3, blocks, heads) if peak else (3,), dtype=torch.float32, device=device)
+    parts = zip(grads, (cos.shape[1], cos.shape[1], 0), places, largest, strict=True)
+    for grad, rotated, (first, step), part in parts:
         if grad.stride(-1) != 1:
             grad = grad.contiguous()
-        heads = grad.shape[1]
-        largest = torch.empty(blocks, heads, dtype=torch.float32, device=device)
-        _rotary_backward[blocks, heads](
+        _rotary_backward[blocks, grad.shape[1]](
             grad,
             *grad.stride()[:3],
             cos,
             sin,
             out,
             sums,
-            largest,
+            part,
             rows,
             length,
             width,
@@ -166,9 +186,9 @@ def qkv_backward(
             ROTATED=rotated,
             HALF=triton.next_power_of_2(max(rotated // 2, 1)),
             REST=triton.next_power_of_2(max(size - rotated, 1)),
+            PEAK=peak,
             ROWS=_ROWS,
             R=16,
             num_warps=4,
         )
-        peaks.append(largest.max())
-    return out, sums.sum(0).to(out.dtype), torch.stack(peaks).max()
+    return out, sums.sum(0).to(out.dtype), largest.max() if peak else largest[0]

@@ -17,7 +17,8 @@ def _kernel(x, factor, cast, transposed, rows, columns, LIMIT: tl.constexpr, TIL
     keep = (row < rows)[:, None] & (column < columns)[None, :]
     scaled = tl.load(x + row[:, None] * columns + column[None, :], mask=keep, other=0.0).to(tl.float32)
     scaled = scaled * (1.0 / tl.load(factor))
-    small = tl.minimum(tl.maximum(scaled, -LIMIT), LIMIT).to(cast.dtype.element_ty)
+    within = tl.minimum(tl.maximum(scaled, -LIMIT), LIMIT)
+    small = tl.where(scaled == scaled, within, scaled).to(cast.dtype.element_ty)  # what is no number stays none
     tl.store(cast + row[:, None] * columns + column[None, :], small, mask=keep)
     turned = tl.trans(small)
     tl.store(transposed + column[:, None] * rows + row[None, :], turned, mask=tl.trans(keep))

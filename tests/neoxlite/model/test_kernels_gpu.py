@@ -164,6 +164,7 @@ def test_fp8_linear(cuda: torch.device) -> None:
     assert relative_error(tensors[2].grad, references[2].grad) < 1e-2
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
 @pytest.mark.parametrize("with_fp8", [False, True], ids=["bf16", "fp8"])
 def test_a_compiled_model(with_fp8: bool, cuda: torch.device) -> None:
     """Loss and gradients of two blocks, all fused and compiled, against the same weights in fp64, plain."""
