@@ -49,8 +49,8 @@ def choose_kernels(cfg: Any, spec: ModelSpec, topology: Topology, device: torch.
     """
     chosen, asked = Kernels(), cfg.kernels or {}
     for key, problem in (
-        ("compile_blocks", _why_no_compiling(spec, topology, device)),
-        ("fused_head_loss", _why_no_fused_loss(cfg, topology, device)),
+        ("compile_blocks", _why_no_whole_weights(cfg) or _why_no_compiling(spec, topology, device)),
+        ("fused_head_loss", _why_no_whole_weights(cfg) or _why_no_fused_loss(cfg, topology, device)),
     ):
         setattr(chosen, key, _choose(f"kernels.{key}", asked.get(key), device, problem, chosen))
     for key, problem in (
@@ -61,7 +61,7 @@ def choose_kernels(cfg: Any, spec: ModelSpec, topology: Topology, device: torch.
         wanted = asked.get(key)
         if wanted is None and (problem is not None or not chosen.compile_blocks):
             wanted = False  # of no use to this model, or to blocks whose other lines are already said
-        problem = problem or _why_no_slices(topology) or _why_no_triton(device)
+        problem = problem or _why_no_whole_weights(cfg) or _why_no_slices(topology) or _why_no_triton(device)
         setattr(chosen, key, _choose(f"kernels.{key}", wanted, device, problem, chosen))
     if asked.get("fp8"):
         chosen.fp8 = _choose("kernels.fp8", True, device, _why_no_fp8(cfg, spec, topology, device), chosen)
@@ -79,6 +79,12 @@ def _choose(key: str, asked: bool | None, device: torch.device, problem: str | N
         raise ConfigError(f"{key}: true cannot be: {problem}", hint=f"leave {key} out, or set it to false")
     chosen.notes.append(f"without {key}, which is slower: {problem}")
     return False
+
+
+def _why_no_whole_weights(cfg: Any) -> str | None:
+    if cfg.zero_stage == 3:
+        return "zero_optimization.stage 3, which has a module's weights whole only while DeepSpeed's hooks see it run"
+    return None
 
 
 def _why_no_fused_loss(cfg: Any, topology: Topology, device: torch.device) -> str | None:

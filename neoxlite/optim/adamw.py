@@ -26,6 +26,11 @@ class Partition:
     exp_avg_sq: Tensor
     """Second moment, fp32."""
 
+    def narrow(self, start: int, length: int) -> Partition:
+        """Return a stretch of it."""
+        tensors = (self.weights, self.master, self.exp_avg, self.exp_avg_sq)
+        return Partition(*(tensor.narrow(0, start, length) for tensor in tensors))
+
 
 @dataclass(frozen=True)
 class Rates:

@@ -22,7 +22,7 @@ from deepspeed.runtime.zero.stage_1_and_2 import INITIAL_MICRO_STEP_ID, DeepSpee
 from torch import Tensor
 
 from neoxlite.optim.adamw import Partition, Rates, clip_coefficient, update
-from neoxlite.optim.overlap import OverlappedSums
+from neoxlite.optim.replicas import SharedWeights, sum_partition
 
 if TYPE_CHECKING:
     from neoxlite.optim.triton_adamw import GradientTable
@@ -57,7 +57,9 @@ class _Group:
     """The same by parameter."""
     table: GradientTable | None
     total: Tensor | None
-    """Sum of the gradients; None where one micro-batch of one replica is all there is."""
+    """Sum of the gradients over the micro-batches, fp32; None where they are not summed here."""
+    own: Tensor | None = None
+    """Gradient of the partition, from the last micro-batch to the step; None where it lies where autograd left it."""
 
     @property
     def views(self) -> list[Tensor]:
@@ -73,27 +75,15 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
     """See the module. The arguments are DeepSpeed's, and ``fp32_sums`` of `direct_zero`."""
 
     def __init__(self, *arguments: Any, fp32_sums: bool, **keywords: Any):
-        overlapped, bucket = bool(keywords.get("overlap_comm")), int(keywords.get("reduce_bucket_size", 2**25))
         # Without these three the class installs no hooks and does not look at the gradients.
         keywords.update(contiguous_gradients=False, overlap_comm=False, check_grad_overflow=False)
         super().__init__(*arguments, **keywords)
         self._replicas = dist.get_world_size(self.dp_process_group)
         self._replica = dist.get_rank(self.dp_process_group)
-        self._sums_fp32 = fp32_sums and (self._replicas > 1 or self.gradient_accumulation_steps > 1)
+        self._sums_fp32 = fp32_sums and self.gradient_accumulation_steps > 1
         self._summed = 0
         self._groups = [self._group(number) for number in range(len(self.bit16_groups))]
         self._norm: Tensor | None = None
-        self._overlapped = self._watch_gradients(bucket) if overlapped and self._replicas > 1 else None
-
-    def _watch_gradients(self, bucket: int) -> OverlappedSums:
-        """Have the gradients of a step's last backward pass summed over the replicas as they arise."""
-        sums = OverlappedSums(
-            self.dp_process_group, bucket, self.is_gradient_accumulation_boundary, lambda: self._summed == 0
-        )
-        for group in self._groups:
-            assert group.total is not None
-            sums.add_group(group.parameters, group.starts, group.total)
-        return sums
 
     def _group(self, number: int) -> _Group:
         master = self.single_partition_of_fp32_groups[number]
@@ -108,7 +98,6 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
         weights = self.parallel_partitioned_bit16_groups[number][self._replica]
         counts = [self._counts(parameter) for parameter in parameters]
         ranges = [(start, p.numel()) for p, start, counted in zip(parameters, starts, counts, strict=True) if counted]
-        needs_sum = self._sums_fp32 or self._replicas > 1 or not flat.is_cuda
         return _Group(
             parameters,
             starts,
@@ -117,7 +106,7 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
             list(_cut(ranges, self._replica * master.numel(), master.numel())),
             counts,
             self._table(parameters, starts) if flat.is_cuda else None,
-            torch.zeros_like(flat, dtype=torch.float32 if self._sums_fp32 else flat.dtype) if needs_sum else None,
+            torch.zeros_like(flat, dtype=torch.float32) if self._sums_fp32 else None,
         )
 
     def _counts(self, parameter: Tensor) -> bool:
@@ -140,26 +129,25 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
 
     @torch.no_grad()
     def reduce_gradients(self, pipeline_parallel: bool = False) -> None:
-        """After the last micro-batch: sum over the replicas; each keeps the sum of its partition."""
-        if self._groups[0].total is None:
-            return
-        if self._overlapped is not None:
-            self._overlapped.finish()
-            self._summed += 1
-            return
-        if self._groups[0].parameters[0].grad is not None:
+        """After the last micro-batch: each replica receives the sum of its partition over all of them."""
+        if self._sums_fp32 and self._groups[0].parameters[0].grad is not None:
             self._sum()
-        if self._replicas > 1:
-            for group in self._groups:
-                assert group.total is not None
-                dist.reduce_scatter_tensor(self._own(group), group.total, group=self.dp_process_group)
+        for group in self._groups:
+            if group.total is not None:
+                group.own = self._own(group.total)
+                if self._replicas > 1:
+                    dist.reduce_scatter_tensor(group.own, group.total, group=self.dp_process_group)
+            elif self._replicas > 1 or group.table is None:
+                group.own = sum_partition(_flattened(group), self.dp_process_group)
+                for parameter in group.parameters:
+                    parameter.grad = None
 
     def _sum(self) -> None:
         """Add the gradients to the groups' sums, and free them."""
         first = self._summed == 0
         for group in self._groups:
             assert group.total is not None
-            if group.table is not None and self._sums_fp32:
+            if group.table is not None:
                 group.table.accumulate(group.total, first=first)
             else:
                 _add(group, first=first)
@@ -167,10 +155,10 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
                 parameter.grad = None
         self._summed += 1
 
-    def _own(self, group: _Group) -> Tensor:
-        assert group.total is not None
-        numel = group.part.master.numel()
-        return group.total.narrow(0, self._replica * numel, numel)
+    def _own(self, flat: Tensor) -> Tensor:
+        """Return this replica's partition of a flat buffer."""
+        numel = flat.numel() // self._replicas
+        return flat.narrow(0, self._replica * numel, numel)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
@@ -180,13 +168,15 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
         coefficient = clip_coefficient(self._norm, self.clip_grad) / self._replicas
         for settings, group in zip(self.optimizer.param_groups, self._groups, strict=True):
             rates = self._rates(settings)
-            if group.total is None:
+            if group.own is None:
                 assert group.table is not None
                 group.table.update(group.part, coefficient, rates)
-            else:
-                update(group.part, self._own(group), coefficient, rates)
-            if self._replicas > 1:
-                dist.all_gather_into_tensor(group.flat_weights, group.part.weights, group=self.dp_process_group)
+                continue
+            weights = SharedWeights(group.flat_weights, self.dp_process_group)
+            for start, length in weights.pieces():
+                update(group.part.narrow(start, length), group.own.narrow(0, start, length), coefficient, rates)
+            weights.wait()
+            group.own = None
         self._summed = 0
 
     def _rates(self, settings: dict[str, Any]) -> Rates:
@@ -200,12 +190,11 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
         """Return the L2 norm (0-dim fp32) of the whole model's mean gradient over the replicas."""
         gradients: list[Tensor] = []
         for group in self._groups:
-            if group.total is None:
+            if group.own is None:
                 kept = zip(group.parameters, group.counts, strict=True)
                 gradients += [p.grad for p, counted in kept if counted and p.grad is not None]
             else:
-                own = self._own(group)
-                gradients += [own.narrow(0, start, length) for start, length in group.counted]
+                gradients += [group.own.narrow(0, start, length) for start, length in group.counted]
         device = self._groups[0].part.master.device
         square = torch.zeros((), dtype=torch.float32, device=device)
         if gradients:
@@ -244,13 +233,24 @@ def _cut(ranges: Sequence[tuple[int, int]], start: int, length: int) -> Iterator
         yield begin - start, end - begin
 
 
+def _flattened(group: _Group) -> Tensor:
+    """Return the gradients in the layout of the flat weights; what no parameter fills is 0."""
+    flat = torch.empty_like(group.flat_weights)
+    end = group.starts[-1] + group.parameters[-1].numel()
+    flat.narrow(0, end, flat.numel() - end).zero_()
+    views = [flat.narrow(0, s, p.numel()) for p, s in zip(group.parameters, group.starts, strict=True)]
+    torch._foreach_copy_(views, _gradients(group))
+    return flat
+
+
+def _gradients(group: _Group) -> list[Tensor]:
+    """Return each parameter's gradient, flat."""
+    return [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in group.parameters]
+
+
 def _add(group: _Group, *, first: bool) -> None:
     """Add the gradients to the group's sum by torch's operations."""
-    views = group.views
-    gradients = [
-        torch.zeros_like(view) if parameter.grad is None else parameter.grad.reshape(-1)
-        for view, parameter in zip(views, group.parameters, strict=True)
-    ]
+    views, gradients = group.views, _gradients(group)
     if first:
         torch._foreach_copy_(views, gradients)
     else:

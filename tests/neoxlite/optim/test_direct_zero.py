@@ -58,21 +58,20 @@ def test_checkpoints_of_one_load_in_the_other(first: str, second: str, train: Tr
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("accumulation", [1, 3])
-@pytest.mark.parametrize("grad_accum_dtype", ["fp32", "bf16"])
-def test_overlapped_sums_are_the_same(train: Train, accumulation: int, grad_accum_dtype: str) -> None:
-    """Sums that travel while the backward pass runs: of two replicas the same to the bit, whatever the buckets."""
-    common = {
-        "precision": "bfloat16",
-        "gradient_accumulation_steps": accumulation,
-        "data_types": {"grad_accum_dtype": grad_accum_dtype},
-    }
-    overlap = {"overlap_comm": True, "reduce_bucket_size": 1000}
-    apart = train(2, **common, zero_optimization=zero("direct"))
-    overlapped = train(2, **common, zero_optimization={**zero("direct"), **overlap})
-    assert overlapped.losses == apart.losses
-    # The norm of a partition is summed over pieces alike, so that it is equal too.
-    assert overlapped.grad_norms == apart.grad_norms
+@pytest.mark.parametrize(("piece", "direct_at_most"), [(1000, 8), (1000, 1)], ids=["pieces", "along a ring"])
+def test_the_way_of_the_weights_does_not_matter(
+    piece: int, direct_at_most: int, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sent piece by piece from each replica to each other, in one piece, or gathered: the same to the bit."""
+    from neoxlite.optim import replicas
+
+    common = {"precision": "bfloat16", "gradient_accumulation_steps": 1, "zero_optimization": zero("direct")}
+    whole = train(2, **common)
+    monkeypatch.setattr(replicas, "PIECE", piece)
+    monkeypatch.setattr(replicas, "_DIRECT_AT_MOST", direct_at_most)
+    other = train(2, **common)
+    assert other.losses == whole.losses
+    assert other.grad_norms == whole.grad_norms
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
