@@ -182,7 +182,7 @@ def _near(name: str, probe: Probe, profile: ClusterProfile, loaded: Sequence[str
     said = probe.modules(
         profile.modules, loaded=loaded, script=f"module -t avail {family} 2>&1", label=f"module avail {family}"
     )
-    return [one for one in _names(said or "") if one.partition("/")[0] == family]
+    return [one for one in _names(said or "") if one.startswith(f"{family}/")]
 
 
 def _names(said: str) -> list[str]:

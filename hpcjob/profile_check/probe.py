@@ -27,13 +27,19 @@ class Probe:
 
     timeout_s: float = TIMEOUT_S
     failed: dict[str, str] = field(default_factory=dict)
+    _silent: set[str] = field(default_factory=set)
 
     def ask(self, argv: Sequence[str]) -> str | None:
-        """Return what ``argv`` printed on stdout; None where it failed or took too long."""
+        """Return what ``argv`` printed on stdout; None where it failed or took too long: then it is not asked again."""
         line = shlex.join(argv)
+        if argv[0] in self._silent:
+            self.failed[line] = f"{argv[0]}: not asked, it had not answered before"
+            return None
         try:
             done = commands.run(argv, timeout_s=self.timeout_s)
         except SchedulerError as error:
+            if isinstance(error, commands.CommandTimeoutError):
+                self._silent.add(argv[0])
             self.failed[line] = error.message
             return None
         if done.code != 0:

@@ -50,6 +50,11 @@ class Machine:
         jobs: dict[str, Job] = json.loads(path.read_text()) if path.exists() else {}
         return jobs
 
+    def version(self) -> int:
+        """Return a number that is another one after each change of the jobs."""
+        path = self.folder / "jobs.json"
+        return path.stat().st_ino ^ path.stat().st_mtime_ns if path.exists() else 0
+
     def add(
         self,
         script: str,
@@ -212,6 +217,7 @@ def _attend(machine: Machine, number: str, child: subprocess.Popen[bytes], wallt
     """Wait for a script; return its code, below 0 for a signal, and whether it ran too long."""
     began = time.monotonic()
     asked: float | None = None
+    seen = 0
     over = False
     while child.poll() is None:
         now = time.monotonic()
@@ -219,9 +225,10 @@ def _attend(machine: Machine, number: str, child: subprocess.Popen[bytes], wallt
             over = True
             os.killpg(child.pid, signal.SIGTERM)
             asked = now
-        if asked is None:
+        if asked is None and machine.version() != seen:  # reading it all the time would cost hundreds of jobs a core
+            seen = machine.version()
             asked = now if machine.snapshot()[number].get("deleted") else None
-        elif now - asked > KILL_DELAY_S:
+        elif asked is not None and now - asked > KILL_DELAY_S:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
         time.sleep(_POLL_S)

@@ -212,7 +212,9 @@ def _seconds(text: str) -> int:
 
 
 def qstat(machine: Machine, arguments: list[str]) -> int:
-    """List jobs in full (``-f``); those that have ended only with ``-x`` or ``-H``."""
+    """List jobs in full (``-f``); those that have ended only with ``-x`` or ``-H``; or queues, or the server."""
+    if (about := _about(machine, arguments)) is not None:
+        return about
     if machine.switch("site") == "miyabi":
         given, ids = getopt.gnu_getopt(arguments, "ftxuHqQl", ["hday=", "hnum="])
         refused = next((name for name, _ in given if name in ("-x", "-u", "-q", "-Q")), None)
@@ -250,6 +252,22 @@ def qstat(machine: Machine, arguments: list[str]) -> int:
     cut = machine.switch("cut")
     sys.stdout.write(text if cut is None else text[:cut])
     return code
+
+
+def _about(machine: Machine, arguments: list[str]) -> int | None:
+    """Answer what is asked of the server and its queues; None: it is about jobs."""
+    miyabi = machine.switch("site") == "miyabi"
+    names = {"--version": "version", "-Qf": "queues", "-Bf": "server"}
+    if len(arguments) == 1 and arguments[0] in names and not miyabi:
+        sys.stdout.write(reply("pbs", names[arguments[0]], server=machine.switch("server")))
+        return 0
+    if arguments[:1] == ["--rsc"] and miyabi:
+        sys.stdout.write(reply("pbs", "miyabi_rsc"))
+        return 0
+    unknown = next(
+        (word for word in arguments if word.startswith("--") and not word.startswith(("--hday", "--hnum"))), None
+    )
+    return _refuse(2, "miyabi_no_option", option=unknown.lstrip("-")) if unknown else None
 
 
 def _number(text: str, known: Mapping[str, Job]) -> str:

@@ -178,7 +178,10 @@ def _directives(script: str) -> Iterator[tuple[str, str]]:
 
 
 def pjstat(machine: Machine, arguments: list[str]) -> int:
-    """List jobs: those that have not ended, or with ``-H`` those that have."""
+    """List jobs: those that have not ended, or with ``-H`` those that have; or the resource groups (``--rsc``)."""
+    if "--rsc" in arguments:
+        sys.stdout.write(reply("pjm", "rsc"))
+        return 0
     if machine.switch("site") == "wisteria":
         return _wisteria(machine, arguments)
     past, choose, ids, data, elements = False, "jid,jnam,st", [], False, False

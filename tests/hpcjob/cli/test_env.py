@@ -124,7 +124,7 @@ def test_run(here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.
     assert "https://download.pytorch.org/whl/cpu" in (here / "calls").read_text()
 
 
-@pytest.mark.parametrize("profile", ["abci3", "abci2", "wisteria", "tsubame", "local"])
+@pytest.mark.parametrize("profile", ["abci3", "local"])
 def test_scripts_are_clean(profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """shellcheck has nothing to say."""
     assert main(["env", "create", "-p", profile, "--dest", "/group/me/venv"]) == 0

@@ -107,6 +107,7 @@ def test_refusals(arguments: str, message: str, own_place: Path, capsys: pytest.
     assert not (own_place / "outputs").exists()
 
 
+@pytest.mark.ci
 def test_a_command_that_is_not_here(own_place: Path) -> None:
     """On another machine than the cluster's: one line, and no folder is left."""
     argv = [HPCJOB, "interactive", "-p", "abci3", "-A", "g", "--set", "profile.paths.not_shared=[]"]
@@ -116,7 +117,7 @@ def test_a_command_that_is_not_here(own_place: Path) -> None:
     assert not (own_place / "outputs").exists()
 
 
-@pytest.mark.parametrize("profile", ["lab", "abci3", "abci2", "wisteria", "local"])
+@pytest.mark.parametrize("profile", ["lab", "abci3"])
 def test_scripts_are_clean(profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The script that becomes the shell, and the one that `launch` runs."""
     assert main(["interactive", "-p", profile, "-A", "g", "--print", "--json"]) == 0
@@ -134,6 +135,7 @@ def test_scripts_are_clean(profile: str, tmp_path: Path, capsys: pytest.CaptureF
         assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.ci
 def test_a_shell_here(own_place: Path) -> None:
     """Environment, Python, `launch` with and without words, its code, and the code of the shell."""
     (own_place / "env.sh").write_text("export FROM_FILE='it is'\n")
@@ -173,6 +175,7 @@ def test_a_check_that_fails(own_place: Path) -> None:
     assert shown.splitlines()[-1] == "hpcjob: check: source: cannot read nowhere.sh"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("system", "profile"), [("pbs", "abci3"), ("pjm", "wisteria")])
 def test_a_shell_of_an_emulated_site(
     system: Literal["pbs", "pjm"], profile: str, own_place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
