@@ -45,7 +45,7 @@ def test_what_submitit_promises(place: MakePlace, system: str, monkeypatch: pyte
 
 
 @pytest.mark.ci
-@on_both
+@pytest.mark.parametrize("system", ["pbs", pytest.param("pjm", marks=pytest.mark.full)])
 def test_elements_go_on_as_jobs_of_their_own(place: MakePlace, system: str, tmp_path: Path) -> None:
     """Twice told that its time is over, under its own id; cancel ends the last job; another submits by itself."""
     here = place(system)
@@ -68,7 +68,7 @@ def test_elements_go_on_as_jobs_of_their_own(place: MakePlace, system: str, tmp_
     assert len({job.record.id for job in (patient, endless, other)}) == 3
 
 
-@pytest.mark.ci
+@pytest.mark.full
 @on_pbs
 def test_told_too_often(place: MakePlace, system: str) -> None:
     """``max_num_timeout`` counts over all the jobs that took over."""
