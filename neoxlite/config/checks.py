@@ -65,6 +65,7 @@ def check_model(values: Mapping[str, Any], where: Where) -> None:
             hint=f"set max_position_embeddings: {sequence}",
         )
     _check_rotary(values, where)
+    _check_sinusoids(values, where)
     _check_kv_heads(values, where)
 
 
@@ -114,6 +115,15 @@ def _near_shares(rotated: int, head_dim: int) -> str:
     # Rounded up, so that the product with the head is cut to these channels and not to one less.
     shares = [math.ceil(channels / head_dim * 10_000) for channels in (below, above) if 2 <= channels <= head_dim]
     return " or ".join(f"{share / 10_000:g}" for share in shares) or f"none: a head of {head_dim} channels has no pair"
+
+
+def _check_sinusoids(values: Mapping[str, Any], where: Where) -> None:
+    if values["pos_emb"] == "sinusoidal" and values["hidden_size"] % 2:
+        raise where.error(
+            f"pos_emb sinusoidal: hidden_size {values['hidden_size']} cannot be halved into sines and cosines",
+            "hidden_size",
+            hint="make hidden_size even",
+        )
 
 
 def _check_kv_heads(values: Mapping[str, Any], where: Where) -> None:

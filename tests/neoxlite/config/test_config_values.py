@@ -130,6 +130,10 @@ def test_null_is_the_default(load: Load) -> None:
         ({"keep_last_n_checkpoints": 0}, "keep_last_n_checkpoints is 0; it must be at least 1"),
         ({"hidden_size": 65}, "hidden_size 65 is not a multiple of num_attention_heads 4"),
         ({"seq_length": 129}, "seq_length 129 is more than max_position_embeddings 128"),
+        (
+            {"pos_emb": "sinusoidal", "hidden_size": 25, "num_attention_heads": 5},
+            "pos_emb sinusoidal: hidden_size 25 cannot be halved into sines and cosines",
+        ),
         ({"pos_emb": "rotary", "rotary_pct": 0.2}, "rotary_pct 0.2 of a head dimension of 16 is 3 channels"),
         ({"pos_emb": "rotary", "rotary_pct": 0.0}, "rotary_pct 0 of a head dimension of 16 is 0 channels"),
         (

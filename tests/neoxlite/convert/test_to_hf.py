@@ -150,7 +150,8 @@ def test_every_part_of_a_model_is_considered() -> None:
         mlp_hidden_size norm norm_epsilon pos_emb rotary_pct rotary_emb_base window activation gelu_tanh tied_head
         parallel_residual shared_norm bias_in_norms bias_in_attention bias_in_mlp hidden_dropout attention_dropout
         init_method_std"""
-    of_training = "seq_length init_method output_layer_init_method checkpoint_activations checkpoint_num_layers"
+    of_training = """seq_length init_method output_layer_init_method checkpoint_activations checkpoint_num_layers
+        recompute_granularity partition_activations checkpoint_in_cpu"""
     assert {field.name for field in fields(ModelSpec)} == {*described.split(), *of_training.split()}
 
 

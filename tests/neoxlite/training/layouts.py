@@ -17,6 +17,7 @@ LLAMA: dict[str, Any] = {
 }
 """Gated MLP and grouped queries: matrices that stack several things."""
 TIED: dict[str, Any] = {"no_weight_tying": False, "pos_emb": "learned", "eod_mask_loss": True}
+ALIBI: dict[str, Any] = {"pos_emb": "alibi", "sliding_window_width": 6, "num_kv_heads": 2}
 DROPOUT: dict[str, Any] = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
 
 

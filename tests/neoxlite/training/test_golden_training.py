@@ -97,5 +97,5 @@ def test_twenty_iterations_follow_gpt_neox(name: str, stage: int, world: Any, tm
     np.testing.assert_allclose(got["loss"], golden["loss"], atol=2e-5, rtol=0)
     np.testing.assert_allclose(got["lr"], golden["lr_used"], rtol=1e-12)
     np.testing.assert_allclose(got["grad_norm"], expected_norms(golden), rtol=1e-4)
-    if name == "main":
+    if "final_weights" in golden:
         check_final_weights(got["final"], golden)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from layouts import DROPOUT, LLAMA, TIED, layout, single_process
+from layouts import ALIBI, DROPOUT, LLAMA, TIED, layout, single_process
 
 pytestmark = pytest.mark.ci  # whole runs
 
@@ -63,6 +63,7 @@ def test_a_topology_gives_the_single_process_s_curve(name: str, stage: int, reco
     ("name", "stage", "changes"),
     [
         ("tp2", 1, LLAMA),
+        ("tp2", 1, ALIBI),
         ("tp2 x pp2", 1, TIED),
         ("pp2", 1, DROPOUT),
         pytest.param("dp2", 3, TIED, marks=pytest.mark.full),
@@ -72,12 +73,13 @@ def test_a_topology_gives_the_single_process_s_curve(name: str, stage: int, reco
         pytest.param("dp2 x pp2", 1, TIED, marks=pytest.mark.full),
         pytest.param("dp2 x tp2", 3, DROPOUT, marks=pytest.mark.full),
         pytest.param("tp2 x pp2", 1, {**LLAMA, **DROPOUT}, marks=pytest.mark.full),
+        pytest.param("tp2 x pp2", 1, {**ALIBI, **DROPOUT}, marks=pytest.mark.full),
     ],
 )
 def test_a_model_of_another_kind_gives_the_single_process_s_curve(
     name: str, stage: int, changes: dict[str, Any], train: Train
 ) -> None:
-    """So do stacked matrices, sliced part by part; a head tied across stages; and dropout under recomputation."""
+    """So do matrices sliced part by part, ALiBi's slopes in a window, a head tied across stages, and dropout."""
     check_equal(train, name, stage, recompute="hidden_dropout" in changes, **changes)
 
 
