@@ -74,6 +74,13 @@ def test_warned_before_the_walltime(user: User, gridengine_user: GridEngineUser,
 
 
 @pytest.mark.full
+def test_a_node_is_lost(user: User, bed: Testbed, packages: Path) -> None:
+    """Slurm starts the job anew on the other node."""
+    run(user, packages, "hpcjob", {"hpcjob_profile": PROFILE}, "node_lost")
+    wait_until(bed.slurm.idle, 60, "the node does not come back")
+
+
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("somebody", "cluster", "parameters", "master"),

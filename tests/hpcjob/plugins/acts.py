@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import pickle
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -172,6 +173,21 @@ def warned(executor: submitit.AutoExecutor) -> Iterator[None]:
     assert saved.result() == ("saved", 3)
     with pytest.raises(UncompletedJobError, match="TIMEOUT"):
         ended.result()
+
+
+def node_lost(executor: submitit.AutoExecutor) -> Iterator[None]:
+    """Slurm: a job whose node is lost starts anew by itself, and meanwhile is not done."""
+    job = executor.submit(functions.second_time, str(Path.cwd()))
+    yield
+    until(lambda: says(job, "asleep"), "it runs")
+    node = subprocess.run(["squeue", "-h", "-j", job.job_id, "-o", "%N"], capture_output=True, text=True).stdout.strip()
+    subprocess.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=test"], check=True)
+    try:
+        while not job.done(force_check=True):
+            time.sleep(0.2)
+        assert job.result() == "the second time"
+    finally:
+        subprocess.run(["scontrol", "update", f"nodename={node}", "state=resume"], check=True)
 
 
 def steady(executor: submitit.AutoExecutor) -> Iterator[None]:
