@@ -273,13 +273,15 @@ def _steps(job: JobFile, profile: ClusterProfile, interpreter: str, array: Array
         once = job.steps is not None and step.train is None
         launcher = step.launcher or ("none" if once else default)
         check_launcher(launcher, job, profile)
+        python = step.python or job.python or Python(executable=interpreter)
+        _check_pyxis(launcher, python, job, profile)
         planned.append(
             PlannedStep(
                 name=step.name,
                 argv=tuple(step.command) if step.command else _train_argv(step.train or Train(configs=["?"]), array),
                 launcher=launcher,
                 env=step.env,
-                python=step.python or job.python or Python(executable=interpreter),
+                python=python,
                 is_train=step.train is not None,
             )
         )
@@ -327,6 +329,33 @@ def check_launcher(launcher: LauncherName, job: JobFile, profile: ClusterProfile
         every: tuple[LauncherName, ...] = ("mpirun", "torchrun", "srun", "pdsh")
         works = [other for other in every if not _refusal(other, job, profile)]
         raise InputError(f"launcher: {launcher} on {profile.name}: {reason}", hint=f"use {' or '.join(works)}")
+
+
+def uses_pyxis(profile: ClusterProfile) -> bool:
+    """Whether containers are started by srun here."""
+    return profile.scheduler.type == "slurm" and profile.scheduler.pyxis
+
+
+def _check_pyxis(launcher: LauncherName, python: Python, job: JobFile, profile: ClusterProfile) -> None:
+    """Refuse what pyxis cannot start: srun alone puts ranks into an image, the same for all launched steps."""
+    if not uses_pyxis(profile) or launcher == "none" or (python.container is None and job.python is None):
+        return
+    own = job.python.container if job.python else None
+    if python.container != own:
+        raise InputError(
+            "steps: with pyxis all launched steps run in the job's own python.container",
+            hint="name the container in the job, not in a step; other images in jobs of their own (--chain)",
+        )
+    if own is None:
+        return
+    if launcher in ("mpirun", "pdsh"):
+        raise InputError(
+            f"launcher: {launcher} with python.container on {profile.name}: pyxis starts images by srun",
+            hint="use srun or torchrun, or --set profile.scheduler.pyxis=false for apptainer",
+        )
+    for bind in own.binds:
+        if "," in bind:
+            raise InputError(f"python.container.binds: {bind!r}: pyxis takes no comma", hint="bind a folder above it")
 
 
 def _refusal(launcher: LauncherName, job: JobFile, profile: ClusterProfile) -> str | None:

@@ -18,7 +18,7 @@ from hpcjob.elements import element_word
 from hpcjob.errors import HpcjobError, InputError
 from hpcjob.job import Python, Ulimits
 from hpcjob.launchers import launch_line
-from hpcjob.plan import Plan, PlannedStep
+from hpcjob.plan import Plan, PlannedStep, uses_pyxis
 from hpcjob.quoting import ScriptText, comment
 from hpcjob.schedulers.requests import SUBMIT_COMMANDS, request, script_checks
 from hpcjob.templating import Loader, environment
@@ -132,7 +132,8 @@ def _context(plan: Plan, jobdir: str | None) -> dict[str, Any]:
         "module_init": profile.modules.init,
         "module_purge": profile.modules.purge,
         "source": plan.job.source,
-        "python": _python(first, [step for step in plan.steps if step.python == first]),
+        "pyxis": uses_pyxis(profile) and any(step.python.container for step in plan.steps),
+        "python": _python(plan, first, [step for step in plan.steps if step.python == first]),
         "commands": _commands(plan),
         "gpu_wrong": ScriptText("<" if profile.scheduler.type == "local" else "!="),
         "versions": (profile.versions.cuda or "-", profile.versions.nccl or "-", profile.versions.nccl_from),
@@ -149,6 +150,7 @@ def _context(plan: Plan, jobdir: str | None) -> dict[str, Any]:
         "mpirun_failure": f"launcher: there is no {plan.profile.launcher.mpirun} on PATH",
         "network": [{"name": name, "value": value} for name, value in _nccl(plan).items()],
         "nccl_file": plan.gpus_per_node and "NCCL_DEBUG_FILE" not in plan.env,
+        "flight_recorder": plan.gpus_per_node and not any("_FR_" in name or "_TRACE_BUF" in name for name in plan.env),
         "peak_tflops": profile.node.peak_tflops and f"{profile.node.peak_tflops:g}",
         "internet": "1" if profile.internet else "0",
         "interface": profile.network_interface,
@@ -191,7 +193,7 @@ def _summary(plan: Plan) -> str:
     return f"{shape}{walltime}; {steps}"
 
 
-def _python(python: Python, steps: Sequence[PlannedStep]) -> dict[str, Any]:
+def _python(plan: Plan, python: Python, steps: Sequence[PlannedStep]) -> dict[str, Any]:
     """Return what a script needs to enter ``python``, with the packages that ``steps`` import from it."""
     packages = ["neoxlite", "deepspeed"] if any(step.is_train for step in steps) else []
     if any(step.is_train or step.launcher in ("torchrun", "pdsh") for step in steps):
@@ -199,13 +201,20 @@ def _python(python: Python, steps: Sequence[PlannedStep]) -> dict[str, Any]:
     return {
         "venv": python.venv,
         "container": python.container and python.container.image,
-        "binds": python.container.binds if python.container else [],
+        "binds": _binds(plan, python),
+        "pyxis": uses_pyxis(plan.profile),
         "conda": python.conda,
         "conda_failure": f"python.conda: {python.conda} could not be activated",
         "executable": python.executable,
         "executable_failure": f"python.executable: there is no {python.executable}",
         "packages": packages,
     }
+
+
+def _binds(plan: Plan, python: Python) -> list[str]:
+    """Return the folders to bind; pyxis wants source and target of each."""
+    binds = python.container.binds if python.container else []
+    return [bind if ":" in bind or not uses_pyxis(plan.profile) else f"{bind}:{bind}" for bind in binds]
 
 
 def _commands(plan: Plan) -> list[dict[str, str]]:
@@ -339,7 +348,7 @@ def _step(plan: Plan, step: PlannedStep, number: int) -> dict[str, Any]:
         "launcher": step.launcher,
         "world_size": world_size,
         "env": own,
-        "python": None if step.python == plan.steps[0].python else _python(step.python, [step]),
+        "python": None if step.python == plan.steps[0].python else _python(plan, step.python, [step]),
         "argv": _argv([element_word(word, plan.array, key) for word in step.argv]),
         "launch": launch_line(plan, step.launcher, ScriptText(f'"$jobdir/step{number}.sh"')),
     }

@@ -6,7 +6,7 @@
 #$ -l h_rt=01:00:00
 #$ -j y
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 354db11f1b7f
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 14a4e5a464ad
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -177,6 +177,9 @@ export NCCL_DEBUG_SUBSYS=INIT,NET,ENV
 export GLOO_SOCKET_IFNAME=bond0
 export NCCL_SOCKET_IFNAME=bond0
 export NCCL_DEBUG_FILE=${jobdir//%/%%}/nccl.%h.%p.log
+# A hang leaves what each rank was doing, for `hpcjob explain` (PyTorch 2.8 and later).
+mkdir -p "$jobdir/comm_traces"
+export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 TORCH_FR_DUMP_TEMP_FILE=$jobdir/comm_traces/nccl_trace_rank_
 export HPCJOB_JOB_ID=$job_id HPCJOB_JOBDIR=$jobdir HPCJOB_SUBMIT_DIR=$submit_dir
 export NEOXLITE_STOP_FILE=$jobdir/stop NEOXLITE_OUTCOME_FILE=$jobdir/outcome.json
 export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl NEOXLITE_INTERNET=1

@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 fdb30802ced3
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 40f4cb5eca72
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -143,6 +143,9 @@ set_limits() { :; }
 export NCCL_DEBUG=INFO
 export NCCL_DEBUG_SUBSYS=INIT,NET,ENV
 export NCCL_DEBUG_FILE=${jobdir//%/%%}/nccl.%h.%p.log
+# A hang leaves what each rank was doing, for `hpcjob explain` (PyTorch 2.8 and later).
+mkdir -p "$jobdir/comm_traces"
+export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 TORCH_FR_DUMP_TEMP_FILE=$jobdir/comm_traces/nccl_trace_rank_
 export HPCJOB_JOB_ID=$job_id HPCJOB_JOBDIR=$jobdir HPCJOB_SUBMIT_DIR=$submit_dir
 export NEOXLITE_STOP_FILE=$jobdir/stop NEOXLITE_OUTCOME_FILE=$jobdir/outcome.json
 export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl NEOXLITE_INTERNET=0

@@ -9,7 +9,7 @@
 #PJM -o %n.%j.out
 #PJM --norestart
 # Wisteria/BDEC-01 Aquarius, the University of Tokyo: made by hpcjob 0.1.0
-# template pjm.sh.j2 over base.sh.j2 and parts, sha256 4c1dbbdb0d39
+# template pjm.sh.j2 over base.sh.j2 and parts, sha256 33ccf928cc74
 # submit: pjsub FILE
 
 set -euo pipefail
@@ -172,6 +172,9 @@ export CUDA_DEVICE_MAX_CONNECTIONS=1
 export NCCL_DEBUG=INFO
 export NCCL_DEBUG_SUBSYS=INIT,NET,ENV
 export NCCL_DEBUG_FILE=${jobdir//%/%%}/nccl.%h.%p.log
+# A hang leaves what each rank was doing, for `hpcjob explain` (PyTorch 2.8 and later).
+mkdir -p "$jobdir/comm_traces"
+export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 TORCH_FR_DUMP_TEMP_FILE=$jobdir/comm_traces/nccl_trace_rank_
 export HPCJOB_JOB_ID=$job_id HPCJOB_JOBDIR=$jobdir HPCJOB_SUBMIT_DIR=$submit_dir
 export NEOXLITE_STOP_FILE=$jobdir/stop NEOXLITE_OUTCOME_FILE=$jobdir/outcome.json
 export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl NEOXLITE_INTERNET=0

@@ -8,7 +8,7 @@ from typing import Any
 
 from hpcjob.plan import Plan
 from hpcjob.render import render
-from tests.hpcjob.render.plans import GOLDEN, pairs, plan
+from tests.hpcjob.render.plans import GOLDEN, pairs, plan, profile
 
 WHOLE = "abci3.mpirun"
 """The one script that is kept whole; from the others the constant files that they write are left out."""
@@ -24,6 +24,9 @@ def cases() -> dict[str, Plan]:
     made["abci3.container"] = plan(
         "abci3", python={"container": {"image": "my images/neo.sif", "binds": ["/groups/x:/x"]}}
     )
+    pyxis = profile("lab", scheduler={"pyxis": True})
+    image = {"container": {"image": "docker://nvcr.io#nvidia/pytorch:25.01-py3", "binds": ["/data:/data"]}}
+    made["lab.pyxis"] = plan(pyxis, python=image, launcher="torchrun")
     asked = {"limits": {"nofile": 65536, "memlock": "unlimited"}, "bind": "numa", "nodes": 1, "exclusive": True}
     made["lab.asked"] = plan(
         "lab", stage_in=["data/wiki"], stage_out=["results"], qos="long", nodelist=["n[1-2]"], **asked

@@ -30,8 +30,12 @@ case ${0##*/} in
     done
     wait_for_all
     ;;
-  srun) # --ntasks=N --ntasks-per-node=P ... bash SCRIPT
-    while [[ $1 != bash ]]; do
+  srun) # --ntasks=N --ntasks-per-node=P ... COMMAND; with pyxis in an image, whose PATH is its own
+    [[ $1 != --help ]] || { echo "${STUB_PYXIS-}" && exit 0; }
+    while [[ $1 == -* ]]; do
+      [[ $1 != --container-* ]] || printf '%s\n' "$1" >>"$STUB_CALLS"
+      [[ $1 != --container-image=* ]] || export PATH=/image/bin:$PATH IMAGE=${1#*=}
+      [[ $1 != --export=ALL,* ]] || export "${1#--export=ALL,}"
       [[ $1 != --ntasks=* ]] || total=${1#*=}
       [[ $1 != --ntasks-per-node=* ]] || per_node=${1#*=}
       shift

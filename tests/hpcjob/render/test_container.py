@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hpcjob.errors import InputError
 from hpcjob.render import render
 from tests.hpcjob.render.plans import plan
 from tests.hpcjob.render.world import World
@@ -81,3 +82,59 @@ def test_an_address_is_left_to_the_runtime() -> None:
     """``docker://`` is no file."""
     script = render(plan("lab", command=["python"], python={"container": {"image": "docker://nvcr.io/x:1"}}))
     assert "image=docker://nvcr.io/x:1\n" in script
+
+
+PYXIS: dict[str, Any] = {"settings": {"scheduler": {"pyxis": True}}}
+HELP = "  --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH"  # a line of `srun --help` with NVIDIA's pyxis
+
+
+@pytest.mark.parametrize("launcher", ["srun", "torchrun"])
+def test_pyxis(world: World, launcher: str) -> None:
+    """srun starts the ranks in the image, once; they see its PATH, not that of the modules; the folders are mounted."""
+    calls = world.folder / "calls"
+    case = world.plan("lab", launcher=launcher, **PYXIS, **CONTAINER)
+    run = world.run(case, env={"STUB_CALLS": str(calls), "STUB_PYXIS": HELP})
+    assert run.code == 0, run.log
+    ranks = run.arrived()
+    assert len(ranks) == 4
+    for rank in ranks:
+        assert rank.env["IMAGE"] == f"{world.submit_dir}/画 像.sif"
+        assert rank.env["PATH"].startswith("/image/bin:")
+        assert rank.env["PATH"].count("/image/bin:") == 1
+    mounts = f"{world.submit_dir}:{world.submit_dir},{run.jobdir}:{run.jobdir},/groups/my data:/data"
+    assert set(calls.read_text().splitlines()) == {
+        f"--container-image={world.submit_dir}/画 像.sif",
+        f"--container-workdir={world.submit_dir}",
+        f"--container-mounts={mounts}",
+    }
+
+
+def test_pyxis_is_missing(world: World) -> None:
+    """A profile that says so of a Slurm without it: code 87 and one line."""
+    run = world.run(world.plan("lab", launcher="srun", **PYXIS, **CONTAINER), env={"STUB_CALLS": "/dev/null"})
+    assert (run.code, "this srun has no --container-image (scheduler.pyxis of the profile)" in run.log) == (87, True)
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        (
+            {"launcher": "mpirun"},
+            "launcher: mpirun with python.container on lab: pyxis starts images by srun\nuse srun or",
+        ),
+        ({"launcher": "pdsh"}, "launcher: pdsh with python.container on lab"),
+        (
+            {"launcher": "srun", "python": {"container": {"image": "a", "binds": ["/a,b"]}}},
+            "python.container.binds: '/a,b': pyxis takes no comma",
+        ),
+        (
+            {"steps": [{"name": "x", "command": ["a"], "launcher": "srun", "python": {"container": {"image": "b"}}}]},
+            "steps: with pyxis all launched steps run in the job's own python.container",
+        ),
+    ],
+)
+def test_what_pyxis_cannot(world: World, job: dict[str, Any], message: str) -> None:
+    """Refused before anything is submitted."""
+    with pytest.raises(InputError) as error:
+        world.plan("lab", **PYXIS, **{**CONTAINER, **job})
+    assert str(error.value).startswith(message)

@@ -1,0 +1,286 @@
+#!/bin/bash
+#SBATCH --job-name=gpt-2.7B
+#SBATCH --account=gex12345
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=8
+#SBATCH --gpus-per-node=8
+#SBATCH --time=12:00:00
+#SBATCH --signal=B:USR2@300
+#SBATCH --open-mode=append
+#SBATCH --no-requeue
+# a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 f75ccac2e58d
+# submit: sbatch FILE
+
+set -euo pipefail
+
+# --- Job folder ------------------------------------------------------------------------------------------------------
+job_id=${SLURM_JOB_ID:?is set by Slurm: submit this script with sbatch}
+cd "$SLURM_SUBMIT_DIR"
+# What the shell that submitted left of a job of its own would misguide the steps of this one.
+unset SLURM_EXPORT_ENV SLURM_CPU_BIND SLURM_CPU_BIND_LIST SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_VERBOSE
+submit_dir=$PWD
+jobdir=$submit_dir/outputs/gpt-2.7B/$(date -u +%Y%m%dT%H%M%SZ)-$job_id
+mkdir -p "${jobdir%/*}" && mkdir -m 700 "$jobdir"
+echo "hpcjob: job $job_id, folder $jobdir"
+exec >>"$jobdir/${job_id}_job.out" 2>&1 # can be read while the job runs, on every scheduler
+rm -f "$jobdir"/{abort,outcome.json,rank0.open,stop} "$jobdir/${job_id}_exit.json" # left by an earlier start of this job
+echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '2 x 8 GPUs, 2 x 8 ranks, walltime 12:00:00; train (torchrun)'
+
+# --- End of the job: leave an exit record and no process ---------------------------------------------------------------
+step=null signal=null kind='' child='' helpers=()
+
+finish() {
+  local code=$? record=$jobdir/${job_id}_exit.json
+  trap - EXIT
+  trap '' TERM INT HUP USR2
+  printf '{"code": %d, "signal": %s, "time": "%s", "host": "%s", "step": %s}\n' \
+    "$code" "$signal" "$(date +%Y-%m-%dT%H:%M:%S%:z)" "$(uname -n)" "$step" >"$record.tmp" && mv "$record.tmp" "$record"
+  kill -KILL "${helpers[@]}" ${child:+"$child"} 2>/dev/null || :
+}
+trap finish EXIT
+
+fail() { # WORDS: a check before the launch failed
+  echo "hpcjob: check: $*"
+  exit 87
+}
+
+# The trainer looks for the file `stop` in each iteration, saves a checkpoint and ends.
+ask_to_stop() { # walltime|request
+  echo "$1" >"$jobdir/stop.tmp" && mv "$jobdir/stop.tmp" "$jobdir/stop"
+}
+
+on_walltime() {
+  [[ ! $child ]] || note_signal USR2
+  [[ -e $jobdir/stop ]] || ask_to_stop walltime
+}
+
+on_signal() { # NAME NUMBER: someone ends the job
+  [[ ! $child ]] || note_signal "$1"
+  if [[ ! $child || $signal != null ]]; then # nothing to wait for, or asked again
+    signal="\"$1\""
+    exit "$((128 + $2))"
+  fi
+  signal="\"$1\"" signal_code=$((128 + $2))
+  ask_to_stop request
+  end_step "$child" &
+  help_by "$!"
+}
+
+help_by() { # PID: a process beside the step, which ends with it
+  disown "$1" # bash is not to tell of its end
+  helpers+=("$1")
+}
+
+end_step() { # PID: leave a trainer time to save, then end the step
+  local tick
+  exec {tick}<> <(:) # a pipe on which nothing ever comes: reading from it waits, without a process
+  [[ $kind != train ]] || read -rt 20 -u "$tick" || :
+  kill -TERM "$1" || :
+  read -rt 8 -u "$tick" || kill -KILL "$1"
+}
+
+trap on_walltime USR2
+trap 'on_signal TERM 15' TERM
+trap 'on_signal INT 2' INT
+trap 'on_signal HUP 1' HUP
+
+# --- Modules and files -----------------------------------------------------------------------------------------------
+# What changes in the environment from here on is handed to the ranks on all nodes.
+declare -A before
+for variable in $(compgen -e); do before[$variable]=${!variable-}; done
+
+# No modules are asked for.
+
+# --- Python ----------------------------------------------------------------------------------------------------------
+container=''
+# pyxis: srun starts its processes in the image. What runs elsewhere goes into it by a step of its own.
+image='docker://nvcr.io#nvidia/pytorch:25.01-py3'
+[[ $image == *://* || -e $image ]] || fail "python.container: there is no image $image"
+[[ $image == *://* || $image == /* ]] || image=$submit_dir/$image
+[[ $(srun --help 2>&1) == *--container-image* ]] || fail 'python.container: this srun has no --container-image (scheduler.pyxis of the profile)'
+container_mounts="$submit_dir:$submit_dir,$jobdir:$jobdir"
+container_mounts+=,/data:/data
+container_options=(--container-image="$image" --container-workdir="$submit_dir" --container-mounts="$container_mounts")
+container=$(mktemp "$jobdir/container.XXXXXX") # runs its words in the image
+{
+  declare -p container_options
+  echo "[[ ! \${HPCJOB_IN_IMAGE-} ]] || exec -- \"\$@\" # it is inside already"
+  echo "exec srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --overlap --export=ALL,HPCJOB_IN_IMAGE=1 \"\${container_options[@]}\" \"\$@\""
+} >"$container"
+python=$container.python
+printf '#!/bin/bash\nexec bash %q python "$@"\n' "$container" >"$python"
+chmod 700 "$python"
+missing=$("$python" -c 'import sys, importlib.util as u; print(*(n for n in sys.argv[1:] if not u.find_spec(n)))' \
+  neoxlite deepspeed torch) || fail "python: $python does not start"
+[[ ! $missing ]] || fail "python: $python has no package $missing (pip install 'hpcjob[train]')"
+echo "hpcjob: python $python"
+
+# --- Nodes and GPUs --------------------------------------------------------------------------------------------------
+mapfile -t names < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+hosts=''
+declare -A seen
+for host in "${names[@]}"; do # a host may be named once for each slot
+  [[ $host && ! ${seen[$host]-} ]] || continue
+  seen[$host]=1
+  hosts+=${hosts:+,}$host
+  echo "$host slots=8"
+done >"$jobdir/hostfile"
+echo "hpcjob: nodes $hosts"
+((${#seen[@]} == 2)) || fail "nodes: asked were 2, given are ${#seen[@]} ($hosts)"
+type -P srun >/dev/null || fail 'launcher: there is no srun on PATH'
+
+check_gpus() { # on every node, before its ranks start
+  local count mask
+  if [[ ! $(type -P nvidia-smi) ]]; then
+    echo "$(uname -n): asked were 8 GPUs, there is no nvidia-smi"
+    return 1
+  fi
+  count=$(nvidia-smi -L | grep -c '^GPU ') || :
+  if [[ ${CUDA_VISIBLE_DEVICES-} ]] && IFS=, read -ra mask <<<"$CUDA_VISIBLE_DEVICES" && ((${#mask[@]} <= count)); then
+    count=${#mask[@]} # those of the node that are this job's
+  fi
+  if ((count != 8)); then
+    echo "$(uname -n): asked were 8 GPUs, there are $count"
+    return 1
+  fi
+}
+problem=$(check_gpus) || fail "$problem"
+nvidia-smi nvlink --status || :
+
+cat >"$jobdir/check_versions.py" <<'END_OF_CHECK'
+...
+END_OF_CHECK
+"$python" "$jobdir/check_versions.py" - - torch
+
+set_limits() { :; }
+
+# --- Environment of the ranks ----------------------------------------------------------------------------------------
+export NCCL_DEBUG=INFO
+export NCCL_DEBUG_SUBSYS=INIT,NET,ENV
+export NCCL_DEBUG_FILE=${jobdir//%/%%}/nccl.%h.%p.log
+# A hang leaves what each rank was doing, for `hpcjob explain` (PyTorch 2.8 and later).
+mkdir -p "$jobdir/comm_traces"
+export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 TORCH_FR_DUMP_TEMP_FILE=$jobdir/comm_traces/nccl_trace_rank_
+export HPCJOB_JOB_ID=$job_id HPCJOB_JOBDIR=$jobdir HPCJOB_SUBMIT_DIR=$submit_dir
+export NEOXLITE_STOP_FILE=$jobdir/stop NEOXLITE_OUTCOME_FILE=$jobdir/outcome.json
+export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl NEOXLITE_INTERNET=0
+export NEOXLITE_PEAK_TFLOPS=312
+
+export MASTER_ADDR=${hosts%%,*}
+getent hosts "$MASTER_ADDR" >/dev/null || fail "nodes: $MASTER_ADDR has no address here (see network_interface of the profile)"
+digits=000000000${job_id//[!0-9]/} # a port of this job's own, that nothing listens on
+export MASTER_PORT=$((20000 + 10#${digits: -9} % 20000))
+while (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done
+
+environment() { # print the commands that give a shell elsewhere what was set here
+  local name
+  for name in $(compgen -e); do
+    case $name in
+      _ | BASH_ENV | HOSTNAME | OLDPWD | PWD | SHLVL | TERM | TMPDIR | *[!A-Za-z0-9_]*) ;;
+      RANK | WORLD_SIZE | LOCAL_RANK | OMPI_* | PMI_* | PMIX_* | PBS_* | PJM_* | SGE_* | SLURM_* | SLURMD_* | SRUN_* | SSH_*) ;;
+      PATH | LD_LIBRARY_PATH) echo -n "[[ \${HPCJOB_IN_IMAGE-} ]] || " && declare -px "$name" ;;
+      *) [[ -v before[$name] && ${before[$name]} == "${!name}" ]] || declare -px "$name" ;;
+    esac
+  done
+}
+write_environment() { # for the ranks
+  (umask 077 && { environment && declare -f check_gpus set_limits; } >"$jobdir/env.sh")
+}
+write_environment
+
+(umask 077 && {
+  date +%Y-%m-%dT%H:%M:%S%:z
+  uname -a
+  echo "python $(readlink -f "$python")"
+  echo "modules ${LOADEDMODULES-}"
+  nvidia-smi --query-gpu=index,name,uuid,driver_version,memory.total --format=csv || :
+  ulimit -a
+  for name in $(compgen -e); do # what may be a secret is left out
+    case ${name^^} in
+      *TOKEN* | *SECRET* | *PASS* | *KEY* | *CREDENTIAL* | *AUTH* | *COOKIE*) echo "$name=(left out)" ;;
+      *) declare -p "$name" ;;
+    esac
+  done
+} >"$jobdir/run_record.txt") || :
+
+# --- What runs on the nodes --------------------------------------------------------------------------------------------
+cat >"$jobdir/common.sh" <<'END_OF_COMMON'
+...
+END_OF_COMMON
+builtin source "$jobdir/common.sh"
+cat >"$jobdir/rank.sh" <<'END_OF_RANK'
+...
+END_OF_RANK
+cat >"$jobdir/node.sh" <<'END_OF_NODE'
+...
+END_OF_NODE
+
+describe_step() { # NUMBER: write what its ranks source after env.sh
+  (umask 077 && declare -p kind launcher bind nodes procs_per_node world_size python container variables argv >"$jobdir/step$1.sh")
+}
+
+# --- Steps -------------------------------------------------------------------------------------------------------------
+attend() { # PID: beside a step; asks it to stop in time, and ends it if this script is killed
+  local tick
+  exec {tick}<> <(:)
+  while [[ $(parent_of "$$") ]]; do # a script that nobody has reaped is gone too
+    read -rt 2 -u "$tick" || :
+  done
+  echo '137 the job script was killed' >"$jobdir/abort"
+  kill -TERM "$1"
+}
+
+run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends the job
+  local code outcome tries
+  step=$1
+  [[ ! -e $jobdir/stop ]] || exit "$(stop_code)"
+  rm -f "$jobdir/abort" # of a step that was completed all the same
+  [[ $kind != train ]] || rm -f "$jobdir/outcome.json"
+  "${@:2}" </dev/null &
+  child=$!
+  attend "$child" &
+  help_by "$!"
+  await "$child"
+  child=''
+  for ((tries = 0; tries < 50; tries++)); do # the last lines of rank 0 may be on their way
+    [[ -e $jobdir/rank0.open ]] || break
+    sleep 0.1
+  done
+  [[ ! -e $jobdir/abort ]] || read -r code _ <"$jobdir/abort"
+  if [[ $kind == train && -e $jobdir/outcome.json ]]; then # launchers turn every code into 1
+    outcome=$(tr -d ' \n' <"$jobdir/outcome.json")
+    case $outcome in
+      *'"outcome":"completed"'*) code=0 ;;
+      *'"outcome":"saved_for_walltime"'*) code=85 ;;
+      *'"outcome":"stopped"'*) code=86 ;;
+      *) code=1 ;;
+    esac
+  fi
+  if [[ $signal != null && ! $code =~ ^(0|85|86)$ ]]; then code=$signal_code; fi
+  kill -KILL "${helpers[@]}" 2>/dev/null || :
+  helpers=()
+  echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) step $step ended with code $code"
+  ((code == 0)) || exit "$code"
+}
+
+stop_code() {
+  if [[ $(<"$jobdir/stop") == walltime ]]; then echo 85; else echo 86; fi
+}
+
+# Step 1 of 1: train
+kind=train launcher=torchrun bind=none nodes=2 procs_per_node=8 world_size=16
+variables=(
+  NEOXLITE_WORLD_SIZE=16
+  OMP_NUM_THREADS=1
+)
+argv=(
+  python -m neoxlite train
+  --set train_iters=100
+  -- 2-7B.yml local_setup.yml
+)
+describe_step 1
+run_step '"train"' \
+  srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --export=ALL,HPCJOB_IN_IMAGE=1 "${container_options[@]}" \
+  --kill-on-bad-exit=1 \
+  bash "$jobdir/node.sh" "$jobdir/step1.sh" srun
