@@ -1,10 +1,11 @@
-"""Log files as streams of bytes, decompressed by what they begin with: gzip, bzip2, xz, Zstandard."""
+"""Log files as streams of bytes, by what they begin with: gzip, bzip2, xz, Zstandard, UTF-16 (PowerShell's)."""
 
 from __future__ import annotations
 
 import importlib
 import io
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -16,13 +17,15 @@ _MAGIC: dict[bytes, str] = {
     b"BZh": "bzip2",
     b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "Zstandard",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
 }
-_MAGIC_BYTES = max(map(len, _MAGIC))
+_MAGIC_BYTES = 6
 _BUFFER_BYTES = 256 * 1024
 
 
 def compression(path: Path) -> str | None:
-    """Return how a regular file is compressed, by its first bytes; None if it is not, or cannot be read."""
+    """Return how a regular file is compressed or encoded, by its first bytes; None if it is not, or cannot be read."""
     try:
         if not path.is_file():
             return None
@@ -33,7 +36,13 @@ def compression(path: Path) -> str | None:
 
 
 def _kind(head: bytes) -> str | None:
-    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+    kind = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+    head = head[:_MAGIC_BYTES]
+    if kind is None and len(head) == _MAGIC_BYTES:  # UTF-16 without its mark: ASCII with NULs between
+        for nuls, text, name in ((head[1::2], head[::2], "UTF-16LE"), (head[::2], head[1::2], "UTF-16BE")):
+            if not any(nuls) and text.isascii() and text.decode().isprintable():
+                return name
+    return kind
 
 
 class Stream(Protocol):
@@ -100,12 +109,32 @@ def _open_xz(raw: IO[bytes]) -> Any:
     return lzma.LZMAFile(raw)
 
 
+class _Text:
+    """UTF-16 as UTF-8."""
+
+    def __init__(self, raw: IO[bytes], encoding: str) -> None:
+        import codecs
+
+        self._raw = raw
+        self._decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+
+    def read1(self, size: int = -1, /) -> bytes:
+        while data := self._raw.read(_BUFFER_BYTES if size < 0 else size):
+            if text := self._decoder.decode(data):
+                return text.encode("utf-8", errors="replace")
+        return self._decoder.decode(b"", final=True).encode("utf-8", errors="replace")
+
+    def close(self) -> None:
+        """The file is closed by who opened it."""
+
+
 # Imported on use: most logs are not compressed.
 _OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
     "gzip": _open_gzip,
     "bzip2": _open_bzip2,
     "xz": _open_xz,
     "Zstandard": _open_zstd,
+    **{name: partial(_Text, encoding=name) for name in ("UTF-16", "UTF-16LE", "UTF-16BE")},
 }
 _DAMAGE_NAMES = ("error", "LZMAError", "ZstdError")  # zlib's, lzma's, and that of both modules of Zstandard
 

@@ -102,7 +102,7 @@ class ErrorReader:
         if waiting is None:
             return self._read(stream, line)
         hint = line.text.strip()
-        if hint and line.text.startswith("  "):
+        if hint and line.text.startswith("  ") and not (_TABLE_ROW.match(line.text) or _FRAME.match(line.text)):
             return [msgspec.structs.replace(waiting, fix=hint)]
         return [waiting, *self._read(stream, line)]
 
