@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 from submitit.core import core, utils
 
-from hpcjob.errors import InputError
+from hpcjob.errors import HpcjobError, InputError
 from hpcjob.job import JobFile, LauncherName, Python
 from hpcjob.plugins.job import FunctionJob, HpcjobJob
 from hpcjob.plugins.parameters import STDERR, PrefixedNames, check_name, to_job, without_memory
@@ -122,8 +122,16 @@ class FunctionExecutor(core.Executor):
     def _internal_process_submissions(
         self, delayed_submissions: Sequence[utils.DelayedSubmission]
     ) -> list[core.Job[Any]]:
-        most = self.profile().limits.array
-        return [job for part in _parts(delayed_submissions, most) for job in self._submit(part)]
+        jobs: list[FunctionJob[Any]] = []
+        try:
+            for part in _parts(delayed_submissions, self.profile().limits.array):
+                jobs += self._submit(part)
+        except HpcjobError as error:
+            if jobs:
+                ids = dict.fromkeys(job.record.element_of or job.record.id for job in jobs)
+                error.message += f"; submitted before this: {' '.join(ids)}"
+            raise
+        return [*jobs]
 
     def _submit(self, functions: Sequence[utils.DelayedSubmission]) -> Iterator[FunctionJob[Any]]:
         """Submit functions as one job or array, once, and yield the job of each."""

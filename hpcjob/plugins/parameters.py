@@ -92,10 +92,11 @@ def to_job(prefix: str, parameters: Mapping[str, Any], **keys: Any) -> JobFile:
         InputError: a value is of the wrong kind; the message names the parameter.
     """
     document = Document({}, origin="parameters")
-    for name, value in {**DEFAULTS, **parameters}.items():
+    given = {name: value for name, value in parameters.items() if value is not None}
+    for name, value in {**DEFAULTS, **given}.items():
         check_name(prefix, name)
         key = _SHARED.get(name, name)
-        if value is None or name in ("profile", STDERR) or (name == "timeout_min" and parameters.get("walltime")):
+        if name in ("profile", STDERR) or (name == "timeout_min" and "walltime" in given):
             continue
         place = name if name in _SHARED else f"{prefix}_{name}"
         document.set((key,), _in_job_file(name, value, place), place)

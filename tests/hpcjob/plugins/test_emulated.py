@@ -11,9 +11,12 @@ from submitit.core.utils import FailedJobError, UncompletedJobError
 
 from hpcjob.cli import main
 from hpcjob.errors import SchedulerError
+from hpcjob.plan import Plan
 from hpcjob.plugins import job as job_module
+from hpcjob.plugins import submit
 from hpcjob.schedulers.command_scheduler import CommandScheduler
 from hpcjob.tracking import submission
+from hpcjob.tracking.records import Record
 from tests.emulators import faults
 from tests.emulators.emulator import COMMANDS
 from tests.hpcjob.jobs import with_path
@@ -143,6 +146,28 @@ def test_many_jobs_are_one_question(place: MakePlace, system: str) -> None:
     assert main(["cancel", array]) == 0
     acts.until(lambda: all(job.done(force_check=True) for job in jobs[:3]), "it has ended")
     assert {job.state for job in jobs} == {"CANCELLED"}
+
+
+@on_pbs
+def test_several_arrays_of_which_one_is_refused(
+    place: MakePlace, system: str, monkeypatch: pytest.MonkeyPatch, here: Path
+) -> None:
+    """Where a site takes two elements, five functions are two arrays and a job; what was submitted is said."""
+    emulated = place(system, full=True)
+    emulated.executor.update_parameters(pbs_profile={"limits": {"array": 2}})
+    jobs = emulated.executor.map_array(functions.add, range(5), range(5))
+    assert [job.job_id for job in jobs] == ["101.pbs1_0", "101.pbs1_1", "104.pbs1_0", "104.pbs1_1", "107.pbs1"]
+    emulated.executor.update_parameters(pbs_extra=["-h"])
+    real = submit.submit_plan
+
+    def refuse_the_third(plan: Plan, folder: Path, submit_dir: Path) -> Record:
+        if plan.array is None:
+            raise SchedulerError("qsub: no room")
+        return real(plan, folder, submit_dir)
+
+    monkeypatch.setattr(submit, "submit_plan", refuse_the_third)
+    with pytest.raises(SchedulerError, match=r"^qsub: no room; submitted before this: 108\.pbs1 111\.pbs1$"):
+        emulated.executor.map_array(functions.add, range(5), range(5))
 
 
 @pytest.mark.full
