@@ -43,9 +43,10 @@ def build(folder: Path, model: list[str], overrides: dict[str, Any], device: tor
     from neoxlite.parallel.ranks import Ranks
     from neoxlite.parallel.topology import Topology
 
-    own = folder / "benchmark.yml"
-    own.write_text(yaml.safe_dump({**({} if model else SMALL), **overrides}))
-    cfg = load_config(*model, own, world_size=1)
+    if not model:
+        model = [str(folder / "benchmark.yml")]
+        Path(model[0]).write_text(yaml.safe_dump(SMALL))
+    cfg = load_config(model, None, overrides, world_size=1)
     prepare(device)
     join_world(Ranks(), device)
     # Behind `prepare`: they import DeepSpeed.
