@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import yaml
 from forked_worlds import TINY, read_metrics
@@ -120,8 +121,9 @@ def runs(text_data: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
         started.end()
 
 
-def _losses(entries: list[Any]) -> list[float]:
-    return [entry["loss"] for entry in entries]
+def _losses(entries: list[Any]) -> npt.NDArray[np.float64]:
+    """Return the loss of each interval, NaN where its step was skipped."""
+    return np.array([entry["loss"] for entry in entries], dtype=np.float64)
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name.startswith(("bf16", "selective", "on the host"))])
