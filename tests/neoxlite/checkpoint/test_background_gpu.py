@@ -28,10 +28,11 @@ def test_the_copy_is_of_the_moment_of_the_save(implementation: str, tmp_path: Pa
     path = tmp_path / "tiny.yml"
     path.write_text(yaml.safe_dump({**KEYS, "zero_optimization": {"stage": 1, "implementation": implementation}}))
     # A process of its own: DeepSpeed keeps state that outlives its process groups.
-    folders = ":".join(str(Path(__file__).parents[place]) for place in (1, 3))
+    folders = [str(Path(__file__).parents[place]) for place in (1, 3)]
+    path_of_modules = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, __file__, str(path), str(tmp_path / "ck")],
-        env={**os.environ, "PYTHONPATH": folders},
+        env={**os.environ, "PYTHONPATH": path_of_modules},
         capture_output=True,
         text=True,
     )
