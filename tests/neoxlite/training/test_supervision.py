@@ -265,7 +265,7 @@ def test_the_last_losses_go_through_checkpoints() -> None:
 @pytest.mark.ci
 def test_weights_that_were_not_loaded_stop_the_run(train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A resumed run stops behind its first step with the reason; with the switch, and as finetune, it goes on."""
-    from neoxlite.training import resume
+    from neoxlite.checkpoint import source
 
     optimizer = {"type": "Adam", "params": {"lr": 0.02, "betas": [0.9, 0.95], "eps": 1e-8}}
     where = {
@@ -277,7 +277,7 @@ def test_weights_that_were_not_loaded_stop_the_run(train: Any, tmp_path: Path, m
     first = train(1, **where, train_iters=30, lr_decay_iters=60)
     more = {**where, "train_iters": 34, "lr_decay_iters": 60}
     assert train(1, **{**more, "save": None, "checkpoint_factor": None}).losses[0] < 1.1 * first.losses[-1]
-    monkeypatch.setattr(resume, "load_weights", lambda *args: None)
+    monkeypatch.setattr(source, "load_weights", lambda *args: None)
     with pytest.raises(AssertionError, match="the loss jumped where the run was resumed"):
         train(2, **more)
     outcome = json.loads((tmp_path / "job2" / "outcome.json").read_text())
