@@ -22,6 +22,7 @@ from tests.cluster.testbed.modules import init_script
 from tests.cluster.testbed.processes import wait_until
 from tests.cluster.training import Training
 from tests.cluster.user import BIN, User
+from tests.hpcjob.terminal import type_into
 
 pytestmark = pytest.mark.cluster
 
@@ -252,3 +253,24 @@ def test_nothing_false_is_concluded_from_faults(user: GridEngineUser, submission
     environment = {"PYTHONPATH": str(REPOSITORY), "XDG_STATE_HOME": str(user.folder / "state")}
     done = user.bed.login.run(*run, cwd=user.folder, env=environment, timeout_s=3600)
     assert "accepted" in done.stdout
+
+
+def test_a_shell(user: GridEngineUser, bed: Testbed) -> None:
+    """qrsh gives a terminal on the first of two nodes, for the group that pays; mpirun starts a rank on each."""
+    argv = [str(BIN / "hpcjob"), "interactive", "-p", PROFILE, "-A", GROUPS[0], "-n", "2", "-t", "5m"]
+    lines = ["uname -n; launch bash -c 'echo rank $RANK on $(uname -n) >seen.$RANK'; cat seen.*", "exit 3"]
+    environment = {**bed.login.environment, **user.environment}
+    code, shown = type_into(bed.login.command(argv, user.folder), lines, env=environment)
+    assert code == 3, shown
+    ranks = re.findall(r"rank (\d) on (node\d)\n", shown)
+    assert sorted(ranks[-2:]) in ([("0", "node1"), ("1", "node2")], [("0", "node2"), ("1", "node1")]), shown
+
+
+def test_check_of_the_profile(user: GridEngineUser) -> None:
+    """Resource types are complexes here; names alone are told, and an equal profile is code 0."""
+    done = user.run(BIN / "hpcjob", "profile", "check", "-p", PROFILE, "--json", check=False)
+    rows = {row["what"]: row for row in json.loads(done.stdout)["rows"]}
+    assert rows["scheduler"]["here"].startswith("SGE 8.1.9")
+    assert rows["queue rt_F"]["here"] == "is there (its limits are not told)"
+    assert rows["queue rt_AF"]["here"] == "no such queue"
+    assert done.returncode == 64

@@ -25,7 +25,7 @@ WRAPPER = """\
 # In the place of Debian's own wrapper, to which all commands are links.
 prog=${{0##*/}}
 export SGE_ROOT=/var/lib/gridengine SGE_CELL=default SGE_ARCH=lx-amd64
-if [[ $prog == qsub && $1 == -g ]]; then
+if [[ $prog == q@(sub|rsh) && $1 == -g ]]; then
   [[ " {groups} " == *" $2 "* ]] || {{ echo "$prog: group $2: no such group, or you are not a member" >&2; exit 1; }}
   set -- -A "$2" "${{@:3}}"
 fi
