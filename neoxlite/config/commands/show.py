@@ -84,7 +84,8 @@ def _summary_rows(cfg: NeoxConfig, summary: dict[str, Any]) -> list[tuple[str, s
         (
             "layout",
             f"{_count(cfg.world_size, 'GPU')} = pipeline {stages} x data {cfg.data_parallel_size} "
-            f"x tensor {cfg.model_parallel_size}",
+            f"x tensor {cfg.model_parallel_size}"
+            + (", sequence parallel" if cfg.sequence_parallel and cfg.model_parallel_size > 1 else ""),
         ),
         *_stages(summary),
         ("batch", cfg.batch.equation),
@@ -133,6 +134,8 @@ def _count(number: int, noun: str) -> str:
 def _precision(cfg: NeoxConfig) -> str:
     dtype = cfg.data_types.get("grad_accum_dtype")
     recompute = "activations recomputed" if cfg.checkpoint_activations else "activations kept"
+    if cfg.checkpoint_activations and cfg.recompute_granularity == "selective":
+        recompute += " but for products and attention"
     return ", ".join([cfg.precision, *([f"gradients accumulated in {dtype}"] if dtype else []), recompute])
 
 
@@ -140,4 +143,4 @@ def _zero(cfg: NeoxConfig) -> str:
     text = f"stage {cfg.zero_stage} ({cfg.source('zero_optimization')})"
     if cfg.zero_stage_reason:
         text += f", raised from {cfg.zero_optimization['stage']}"
-    return text
+    return text + (", optimizer on the host" if cfg.offload is not None else "")

@@ -31,6 +31,18 @@ def test_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines["parameters"].startswith("2,775,208,960 (vocabulary 50,257 padded to 50,304; GPT-2's")
     assert {line.index(line.split(None, 1)[1]) for line in out.splitlines()} == {12}
 
+    less = (
+        "recompute_granularity=selective",
+        "zero_optimization.offload_optimizer={device: cpu}",
+        "sequence_parallel=on",
+    )
+    options = [word for text in (*less, "model_parallel_size=2") for word in ("--set", text)]
+    _, out, _ = _run(capsys, "2-7B", "--world-size", "8", "--keys", "none", *options)
+    lines = dict(line.split(None, 1) for line in out.splitlines())
+    assert lines["layout"] == "8 GPUs = pipeline 1 x data 4 x tensor 2, sequence parallel"
+    assert lines["precision"].endswith("activations recomputed but for products and attention")
+    assert lines["ZeRO"].endswith(", optimizer on the host")
+
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     """The same for programs: numbers as numbers, each set key with its place."""
