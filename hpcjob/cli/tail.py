@@ -101,7 +101,7 @@ def tail(
     if job == (STANDARD_INPUT,):
         show(Target(), request, output, pipe=(sys.stdin.fileno(), "stdin"))
         return
-    target = resolve(job)
+    target = resolve(job, may_come=follow)
     if len(target.paths) == 1 and target.paths[0].exists() and not target.paths[0].is_file():
         with target.paths[0].open("rb", buffering=0) as pipe:
             show(Target(), request, output, pipe=(pipe.fileno(), str(target.paths[0])))

@@ -8,7 +8,7 @@ better is known of it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
 from hpcjob.logs import parse
 from hpcjob.logs.events import Event, Iteration, Job, origin
@@ -83,6 +83,10 @@ class Digest:
     def rows_of(self, line: Line) -> Iterable[Event]:
         """Return the rows of the table that a line makes."""
         return () if self._excluded(line) else self._table.pick(line)
+
+    def grouping(self, event: Event) -> tuple[Hashable, Hashable]:
+        """Say which rows only repeat others."""
+        return self._table.grouping(event)
 
     def wanted_for_rows(self) -> Wanted:
         """Return which lines make rows."""

@@ -127,7 +127,10 @@ def _rows(tails: list[FileTail], digest: Digest, count: int, *, final: bool) -> 
             continue
         other = type(tail)(source, wanted=wanted)
         with contextlib.closing(other):
-            for event in last_of(other, count, digest.rows_of, final=final, most_bytes=_LOOK_BACK_BYTES):
+            last = last_of(
+                other, count, digest.rows_of, final=final, most_bytes=_LOOK_BACK_BYTES, grouping=digest.grouping
+            )
+            for event in last:
                 digest.row(event)
 
 

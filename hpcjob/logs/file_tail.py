@@ -10,8 +10,8 @@ import errno
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Generic, TypeVar
 
 from hpcjob.errors import InputError
 from hpcjob.logs.lines import Line, LineParser
@@ -175,6 +175,46 @@ def _open(source: Source) -> int | None:
     raise InputError(f"{source.path}: no regular file", hint="Name a log file or a job directory, or pipe into '-'.")
 
 
+Grouping = Callable[[T], tuple[Hashable, Hashable]]
+"""Of an item: the key of the one before that it only repeats, and the key by which later ones repeat it; or None."""
+
+
+def alone(_: object) -> tuple[None, None]:
+    """No item repeats another."""
+    return None, None
+
+
+class _Last(Generic[T]):
+    """The last items; those that repeat one before count as one with it."""
+
+    def __init__(self, count: int, grouping: Grouping[T]) -> None:
+        self._count = count
+        self._grouping = grouping
+        self._groups: deque[list[T]] = deque()
+        self._open: dict[Hashable, list[T]] = {}
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def add(self, item: T) -> None:
+        repeats, opens = self._grouping(item)
+        group = self._open.get(repeats) if repeats is not None else None
+        if group is None:
+            group = []
+            self._groups.append(group)
+            if len(self._groups) > self._count:
+                gone = self._groups.popleft()
+                self._open = {key: value for key, value in self._open.items() if value is not gone}
+        group.append(item)
+        if opens is not None:
+            self._open[opens] = group
+        elif repeats is not None:
+            self._open.pop(repeats, None)
+
+    def items(self) -> list[T]:
+        return [item for group in self._groups for item in group]
+
+
 def last_of(
     tail: FileTail,
     count: int,
@@ -182,20 +222,23 @@ def last_of(
     *,
     final: bool,
     most_bytes: int | None = None,
+    grouping: Grouping[T] = alone,
 ) -> Iterable[T]:
-    """Return the last ``count`` items of one file; see `Follower.last`."""
+    """Return the last ``count`` items of one file; see `hpcjob.logs.follow.Follower.last`."""
     size = tail.size()
     most = size if most_bytes is None else min(size, most_bytes)
     window = 0 if count == 0 and not final else _FIRST_WINDOW_BYTES
     while True:
         tail.seek(max(0, size - window))
-        kept: deque[T] = deque(maxlen=count)
+        kept = _Last(count, grouping)
         for line in tail.poll():
-            kept.extend(select(line))
+            for item in select(line):
+                kept.add(item)
         if len(kept) >= count or window >= most:
             break
         window *= 4
     if final:
         for line in tail.finish():
-            kept.extend(select(line))
-    return kept
+            for item in select(line):
+                kept.add(item)
+    return kept.items()

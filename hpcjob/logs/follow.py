@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hpcjob.logs.compressed import compression
-from hpcjob.logs.file_tail import FileTail, last_of
+from hpcjob.logs.file_tail import FileTail, Grouping, alone, last_of
 from hpcjob.logs.lines import Line, LineParser
 from hpcjob.logs.shapes import MUCH_BYTES
 from hpcjob.logs.sources import Provider, Source, listed
@@ -87,7 +87,13 @@ class Follower:
             yield from tail.finish()
 
     def last(
-        self, count: int, select: Callable[[Line], Iterable[T]], *, final: bool, most_bytes: int | None = None
+        self,
+        count: int,
+        select: Callable[[Line], Iterable[T]],
+        *,
+        final: bool,
+        most_bytes: int | None = None,
+        grouping: Grouping[T] = alone,
     ) -> Iterator[T]:
         """Give the last ``count`` items of each file that ``select`` makes of its lines, reading from the end
         backwards.
@@ -95,9 +101,10 @@ class Follower:
         Args:
             final: the files will not grow any more: a line that no newline ended counts too.
             most_bytes: do not look further back in a file.
+            grouping: which items only repeat others, and count as one with them.
         """
         for tail in self.tails():
-            yield from last_of(tail, count, select, final=final, most_bytes=most_bytes)
+            yield from last_of(tail, count, select, final=final, most_bytes=most_bytes, grouping=grouping)
 
     def close(self) -> None:
         """Close all files."""

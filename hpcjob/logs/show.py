@@ -44,7 +44,7 @@ def show_files(
             if final:
                 _accept(view, follower.finish())
         else:
-            for item in follower.last(count, view.pick, final=final):
+            for item in follower.last(count, view.pick, final=final, grouping=view.grouping):
                 view.accept(item)
         while not final:
             view.tick(final=False)

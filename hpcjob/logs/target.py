@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hpcjob.logs.succession import Run
 
 STANDARD_INPUT = "-"
+_FILE_SUFFIXES = (".log", ".out", ".err", ".txt")
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -88,8 +89,11 @@ class Target(msgspec.Struct, frozen=True):
         return [*names, *{name.partition(".")[0] for name in names if not name[0].isdigit()}]
 
 
-def resolve(words: Sequence[str]) -> Target:
+def resolve(words: Sequence[str], *, may_come: bool = False) -> Target:
     """Return what is meant; a path that exists goes before a job of that name.
+
+    Args:
+        may_come: a file may not exist yet, if its folder does and its name is one of a file.
 
     Raises:
         UnknownJobError: neither a path nor a job; the hint names what is near.
@@ -98,7 +102,7 @@ def resolve(words: Sequence[str]) -> Target:
     paths = [path for word in words for path in _expand(word)]
     if len(paths) > 1:
         for path in paths:
-            if not path.exists():
+            if not path.exists() and not (may_come and _is_to_come(path)):
                 raise InputError(
                     f"{path}: no file", hint="Several at once can only be files and directories; name one job."
                 )
@@ -107,7 +111,15 @@ def resolve(words: Sequence[str]) -> Target:
         return Target(directory=paths[0])
     if words and paths[0].exists():
         return Target(paths=(paths[0],))
+    if words and may_come and _is_to_come(paths[0]):
+        return Target(paths=(paths[0],))
     return _job(words[0] if words else "latest")
+
+
+def _is_to_come(path: Path) -> bool:
+    """Whether what is not there can only be meant as a file: a job's name has neither a folder nor such an end."""
+    named = path.parent != Path() or path.suffix in _FILE_SUFFIXES
+    return named and path.parent.is_dir()
 
 
 def _expand(word: str) -> list[Path]:

@@ -6,11 +6,12 @@ A view *picks* items from a line, which may happen several times for the same li
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from hpcjob.logs import parse
 from hpcjob.logs.events import Event, Iteration, LogLine, Validation, origin
+from hpcjob.logs.file_tail import alone
 from hpcjob.logs.filters import LineFilter
 from hpcjob.logs.lines import Line
 from hpcjob.logs.metrics import Metrics, sequence_length
@@ -35,6 +36,9 @@ class View(Protocol[T]):
     def pick(self, line: Line) -> Iterable[T]:
         """Return the items of a line."""
 
+    def grouping(self, item: T) -> tuple[Hashable, Hashable]:
+        """Say which items only repeat others; see `hpcjob.logs.file_tail.Grouping`."""
+
     def accept(self, item: T) -> None:
         """Show an item, or take it into the report."""
 
@@ -55,6 +59,9 @@ class LinesView:
 
     def pick(self, line: Line) -> Iterable[Line]:
         return (line,)
+
+    def grouping(self, item: Line) -> tuple[Hashable, Hashable]:
+        return alone(item)
 
     def accept(self, item: Line) -> None:
         if self._output.json:
@@ -145,6 +152,18 @@ class LossView:
         else:
             self._release()
         self._show(item)
+
+    def grouping(self, item: Event) -> tuple[Hashable, Hashable]:
+        """What `accept` drops is no row of its own: copies by other ranks, and DeepSpeed's line of an iteration that
+        the trainer tells too."""
+        if self._output.json or not isinstance(item, Iteration) or item.iteration is None:
+            return None, None
+        if item.rank is not None:
+            copy = (item.iteration, item.shape, item.loss)
+            return copy, copy
+        if item.shape == "deepspeed":
+            return None, item.iteration
+        return item.iteration, None
 
     def filled(self, event: Iteration) -> Iteration:
         """Return an iteration with what the trainer's metrics add."""
@@ -273,6 +292,9 @@ class ReportView:
     def pick(self, line: Line) -> Iterable[Line]:
         return (line,)
 
+    def grouping(self, item: Line) -> tuple[Hashable, Hashable]:
+        return alone(item)
+
     def accept(self, item: Line) -> None:
         self._write(self._report.read(item))
 
@@ -319,6 +341,9 @@ class FilteredView(Generic[T]):
 
     def pick(self, line: Line) -> Iterable[T]:
         return self.inner.pick(line) if self._wanted.wants(line) else ()
+
+    def grouping(self, item: T) -> tuple[Hashable, Hashable]:
+        return self.inner.grouping(item)
 
     def accept(self, item: T) -> None:
         self.inner.accept(item)
