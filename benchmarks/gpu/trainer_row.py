@@ -16,6 +16,7 @@ from rows import PEAK_TFLOPS, VOCABULARY, Row
 
 NEOXLITE = [sys.executable, "-m", "neoxlite"]
 INTERVAL = 5
+HARDWARE = ("sm_clock_mhz", "power_w")
 DATA = """
 train_data_paths: [train_text_document]
 valid_data_paths: [valid_text_document]
@@ -97,7 +98,7 @@ def summary(entries: list[dict[str, Any]]) -> dict[str, Any]:
         for entry in entries
         if entry["iteration"] > entries[-1]["iteration"] - 50 and entry["loss"] is not None
     ]
-    hardware = late[-1].get("hardware") or {}
+    readings = [entry["hardware"] for entry in late if entry.get("hardware")]  # one a second: not in every interval
     return {
         "tokens_per_s": median("tokens_per_s"),
         "ms": median("iteration_time_ms"),
@@ -105,7 +106,7 @@ def summary(entries: list[dict[str, Any]]) -> dict[str, Any]:
         "loss": entries[-1]["loss"],
         "loss_last_50": statistics.mean(late_losses) if late_losses else None,
         "peak_gib": late[-1]["memory_mb"].get("max allocated", 0) / 1024,
-        **{key: hardware[key] for key in ("sm_clock_mhz", "power_w") if key in hardware},
+        **{key: statistics.fmean(reading[key] for reading in readings) for key in HARDWARE if readings},
     }
 
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 _ROWS = 128
 """Rows of a program."""
-_AT_ONCE, _WIDTH, _WARPS = 8, 512, 8
-"""Of the GELU kernel: rows and columns that a program has in registers."""
+_GELU_ROWS, _AT_ONCE, _WIDTH, _WARPS = 64, 1, 1024, 4
+"""Of the GELU kernel: rows of a program, and rows and columns that it has in registers."""
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -27,8 +27,8 @@ def _gelu_derivative(x, TANH: tl.constexpr):  # type: ignore[no-untyped-def]
         return 0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * slope
     density = tl.exp2(x * x * -0.72134752044448170)  # exp(-x^2 / 2)
     t = 1.0 / (1.0 + 0.23164188720 * tl.abs(x))
-    poly = 0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
-    tail = 0.5 * density * t * poly
+    poly = 0.127414796 + t * (-0.142248368 + t * (0.7107068705 + t * (-0.7265760135 + t * 0.5307027145)))
+    tail = density * t * poly
     return tl.where(x >= 0, 1.0 - tail, tail) + x * density * 0.3989422804014327
 
 
@@ -43,6 +43,7 @@ def _gelu_backward(  # type: ignore[no-untyped-def]
     width,
     TANH: tl.constexpr,
     PEAK: tl.constexpr,
+    WHOLE: tl.constexpr,
     ROWS: tl.constexpr,
     R: tl.constexpr,
     W: tl.constexpr,
@@ -55,12 +56,18 @@ def _gelu_backward(  # type: ignore[no-untyped-def]
         row = block * ROWS + first + tl.arange(0, R)
         place = row[:, None] * width + column[None, :]
         keep = (row[:, None] < rows) & (column[None, :] < width)
-        g = tl.load(grad + place, mask=keep, other=0.0).to(tl.float32)
-        d = g * _gelu_derivative(tl.load(x + place, mask=keep, other=0.0).to(tl.float32), TANH)
+        if WHOLE:  # a mask that is always true costs
+            g, u = tl.load(grad + place), tl.load(x + place)
+        else:
+            g, u = tl.load(grad + place, mask=keep, other=0.0), tl.load(x + place, mask=keep, other=0.0)
+        d = g.to(tl.float32) * _gelu_derivative(u.to(tl.float32), TANH)
         total += d
         if PEAK:
             peak = tl.maximum(peak, tl.abs(d))
-        tl.store(out + place, d.to(out.dtype.element_ty), mask=keep)
+        if WHOLE:
+            tl.store(out + place, d.to(out.dtype.element_ty))
+        else:
+            tl.store(out + place, d.to(out.dtype.element_ty), mask=keep)
     tl.store(sums + block * width + column, tl.sum(total, 0), mask=column < width)
     if PEAK:
         tl.store(largest + block * tl.num_programs(1) + tl.program_id(1), tl.max(tl.max(peak, 1), 0))
@@ -69,11 +76,12 @@ def _gelu_backward(  # type: ignore[no-untyped-def]
 def gelu_backward(grad: Tensor, x: Tensor, tanh: bool, peak: bool) -> tuple[Tensor, Tensor, Tensor]:
     """See `neoxlite.model.fused`; both (rows, width), contiguous."""
     rows, width = x.shape
-    grid = (triton.cdiv(rows, _ROWS), triton.cdiv(width, _WIDTH))
+    grid = (triton.cdiv(rows, _GELU_ROWS), triton.cdiv(width, _WIDTH))
     out = torch.empty_like(x)
     sums = torch.empty(grid[0], width, dtype=torch.float32, device=x.device)
     largest = torch.empty(grid if peak else (), dtype=torch.float32, device=x.device)
-    sizes = {"ROWS": _ROWS, "R": _AT_ONCE, "W": _WIDTH, "num_warps": _WARPS}
+    whole = rows % _GELU_ROWS == 0 and width % _WIDTH == 0
+    sizes = {"WHOLE": whole, "ROWS": _GELU_ROWS, "R": _AT_ONCE, "W": _WIDTH, "num_warps": _WARPS}
     _gelu_backward[grid](grad, x, out, sums, largest, rows, width, TANH=tanh, PEAK=peak, **sizes)
     return out, sums.sum(0).to(x.dtype), largest.max() if peak else largest
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from neoxlite.config.micro_batch import GIB, advice
 from neoxlite.model.gpt import GPTModel
 from neoxlite.model.init import initialise
 from neoxlite.model.kernels import choose_kernels, compile_blocks, use_kernels
@@ -29,6 +30,9 @@ def create_engine(
     kernels = choose_kernels(cfg, spec, topology, device)
     engine = _engine(cfg, spec, topology, device, eod)
     engine.notes += kernels.notes
+    if device.type == "cuda":
+        memory_gib = torch.cuda.get_device_properties(device).total_memory / GIB
+        engine.notes += advice(cfg, spec.padded_vocab_size, memory_gib)
     use_kernels(engine.module, kernels)
     if kernels.compile_blocks:
         compile_blocks(engine.module, cfg.seq_length, device, model_dtype(cfg.precision))

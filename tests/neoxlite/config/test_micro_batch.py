@@ -1,0 +1,58 @@
+"""Memory of a run beside what was measured on an H200, and the advice that follows from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from neoxlite.config import load_config
+from neoxlite.config.micro_batch import advice, memory_gib
+
+VOCABULARY = 50304
+
+
+def shipped(name: str, folder: Path, **keys: Any) -> Any:
+    """Return a shipped size with other keys."""
+    (folder / "own.yml").write_text(yaml.safe_dump(keys))
+    return load_config([name, folder / "own.yml"], world_size=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "micro_batch", "measured_gib"),
+    [
+        ("125M", 32, 29.2),  # benchmarks/gpu/table.py, torch's max allocated
+        ("350M", 16, 35.8),
+        ("1-3B", 8, 47.7),
+        ("1-3B", 16, 76.4),
+        ("2-7B", 8, 83.4),  # of a bare loop with the same kept tensors
+    ],
+)
+def test_memory_is_near_what_was_measured(name: str, micro_batch: int, measured_gib: float, tmp_path: Path) -> None:
+    """Within 6 %."""
+    cfg = shipped(name, tmp_path)
+    assert memory_gib(cfg, VOCABULARY, micro_batch, recompute=False) == pytest.approx(measured_gib, rel=0.06)
+
+
+def test_advice(tmp_path: Path) -> None:
+    """A shipped file recomputes at a micro-batch of 4; an H200 has room for neither to be needed."""
+    cfg = shipped("1-3B", tmp_path, gradient_accumulation_steps=8)
+    recompute, larger = advice(cfg, VOCABULARY, 140)
+    assert recompute.startswith("checkpoint_activations: false has room (about 35 of 140 GiB)")
+    assert larger.startswith("train_micro_batch_size_per_gpu 16 has room (about 78 of 140 GiB) and is faster than 4")
+    assert larger.endswith("with gradient_accumulation_steps 2 the batch stays 32")
+    assert [line.partition(" has")[0] for line in advice(cfg, VOCABULARY, 80)] == [
+        "checkpoint_activations: false",
+        "train_micro_batch_size_per_gpu 8",
+    ]
+    assert advice(cfg, VOCABULARY, 24) == []
+    full = shipped("1-3B", tmp_path, train_micro_batch_size_per_gpu=16, checkpoint_activations=False)
+    assert advice(full, VOCABULARY, 140) == []
+
+
+def test_no_advice_for_what_is_not_counted() -> None:
+    """Slices and stages."""
+    for key in ("model_parallel_size", "pipe_parallel_size"):
+        assert advice(load_config("1-3B", overrides={key: 2}, world_size=2), VOCABULARY, 140) == []
