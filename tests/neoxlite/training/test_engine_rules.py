@@ -69,6 +69,7 @@ def test_a_pipeline_without_zero_clips_by_the_wrong_norm(
     assert np.abs(losses - single_process(train, 20, {}).losses).max() > 1e-3
 
 
+@pytest.mark.ci
 def test_selective_recomputation_under_stage_3_is_wrong(
     world: Any, train: Any, config_of: Any, text_data: str, tmp_path: Any
 ) -> None:
