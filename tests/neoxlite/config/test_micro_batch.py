@@ -48,7 +48,8 @@ def test_advice(tmp_path: Path) -> None:
         "train_micro_batch_size_per_gpu 8",
     ]
     assert advice(cfg, VOCABULARY, 24) == []
-    full = shipped("1-3B", tmp_path, train_micro_batch_size_per_gpu=16, checkpoint_activations=False)
+    keys = {"train_micro_batch_size_per_gpu": 16, "checkpoint_activations": False}
+    full = load_config("1-3B", overrides=keys, world_size=1)
     assert advice(full, VOCABULARY, 140) == []
 
 
