@@ -74,7 +74,7 @@ def test_training_goes_on_with_gpt_neox_s_own_losses(name: str, world: Any, tmp_
 @pytest.mark.parametrize(
     ("name", "resumed"),
     [
-        *(pytest.param(name, {}, marks=pytest.mark.ci if name == "sequential_pp0" else ()) for name in NAMES),
+        *(pytest.param(name, {}, marks=() if name == "pipe" else pytest.mark.ci) for name in NAMES),
         pytest.param("pipe_tied_zero1", {"precision": "bfloat16"}, marks=pytest.mark.ci),
     ],
 )
