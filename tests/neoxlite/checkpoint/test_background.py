@@ -140,6 +140,18 @@ def test_training_goes_on_while_it_is_written(tmp_path: Path, monkeypatch: pytes
     assert load_file(tmp_path / "global_step2" / "layer_00.safetensors")["weight"].sum() == 5000
 
 
+def test_the_optimizer_s_step_waits_for_the_copies() -> None:
+    """Whoever calls it, with whatever arguments: the wait comes first, and the result is the step's."""
+    calls: list[Any] = []
+    weight = torch.ones(1, requires_grad=True)
+    weight.grad = torch.ones(1)
+    optimizer = torch.optim.SGD([weight], lr=0.25)
+    background._before_each_step(optimizer, lambda: calls.append(weight.item()))
+    assert optimizer.step(lambda: 7.0) == 7.0
+    optimizer.step()
+    assert calls == [1.0, 0.75]
+
+
 def test_a_second_save_waits_for_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never two at a time, and in their order."""
     saver = _Saver(torch.zeros(10), monkeypatch)

@@ -355,6 +355,41 @@ def saved_by_deepspeed(ranks: Any, cfg: Any, folder: Path, own: Path, rows: Any)
     leave_world()
 
 
+def filled_otherwise(ranks: Any, cfg: Any, in_place: Path, converted: Path) -> list[str]:
+    """Return what an engine has otherwise from DeepSpeed's files in place than from the converted ones."""
+    from neoxlite.checkpoint.optimizer_state import OptimizerState
+    from neoxlite.checkpoint.source import open_source
+    from neoxlite.model.naming import layer_parameters
+    from neoxlite.model.spec import ModelSpec
+    from neoxlite.parallel.distributed import join_world, leave_world
+    from neoxlite.parallel.topology import Grid, create_topology
+    from neoxlite.training.create import create_engine
+
+    warnings.simplefilter("ignore")
+    join_world(ranks, torch.device("cpu"))
+    topology = create_topology(Grid(1, cfg.data_parallel_size, cfg.model_parallel_size), ranks.rank)
+    engine = create_engine(cfg, ModelSpec.from_config(cfg, 64), topology, torch.device("cpu"), None)
+    found: list[dict[str, torch.Tensor]] = []
+    for folder in (in_place, converted):
+        source = open_source(folder, cfg)
+        source.verify(topology)
+        source.load_weights(engine)
+        source.load_optimizer(engine)
+        state = OptimizerState(engine)
+        assert state.step == 2
+        tensors = {name: parameter.detach().clone() for name, parameter in layer_parameters(engine.module)}
+        for fragment in state.fragments():
+            tensors |= {f"{kind} {fragment.name}": tensor.clone() for kind, tensor in fragment.tensors.items()}
+        found.append(tensors)
+        for tensor in tensors.values():
+            assert tensor.abs().sum() > 0
+        for parameter in engine.module.parameters():
+            parameter.data.zero_()
+    leave_world()
+    assert found[0].keys() == found[1].keys()
+    return [name for name, tensor in found[0].items() if not torch.equal(tensor, found[1][name])]
+
+
 @pytest.mark.ci
 @pytest.mark.parametrize(
     ("pp", "tp", "dp", "keys"),
@@ -403,3 +438,7 @@ def test_shards_of_deepspeed_give_the_whole_optimizer_state(
         assert set(here[name]) == set(kinds)
         for kind, weight in kinds.items():
             assert torch.equal(here[name][kind].whole(), weight.whole()), (name, kind)
+    layout = {"pipe_parallel_size": 1, "model_parallel_size": 2, "zero_optimization": {"stage": 1}}
+    config.write_text(yaml.safe_dump(yaml.safe_load(config.read_text()) | layout))
+    other = load_config(config, world_size=2)
+    assert world.run(2, filled_otherwise, other, tmp_path / "ds" / "global_step2", done.folder) == [[], []]
