@@ -53,7 +53,7 @@ def timed(user: User, calls: Path, *arguments: str) -> tuple[list[dict[str, obje
 @pytest.mark.parametrize(
     "count",
     [
-        pytest.param(50, id="50"),
+        pytest.param(20, id="20"),
         pytest.param(1000, id="1000", marks=[pytest.mark.full, pytest.mark.timeout(5400)]),
     ],
 )

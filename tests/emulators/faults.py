@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 KINDS = ("fail", "hang", "garbage", "empty", "cut")
-_HANG_S = 40
+_HANG_S = 20
 # What the submit command says when the job may be queued all the same (see the tests of each scheduler).
 LOST_ANSWERS = {
     "sbatch": "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
@@ -80,7 +80,7 @@ def limit_s(command: list[str]) -> float:
     before = time.monotonic()
     for _ in range(3):
         subprocess.run(command, capture_output=True, check=False)
-    return min(max(1.0, 4 * (time.monotonic() - before)), _HANG_S / 2)
+    return min(max(1.0, 2 * (time.monotonic() - before)), 4.0)
 
 
 def start(folder: Path) -> None:
