@@ -44,6 +44,8 @@ def check_equal(train: Train, name: str, stage: int, model: dict[str, Any], keys
                 ("dp2 x tp2", 2, LLAMA, {"checkpoint_activations": True}),
                 ("tp2 x pp2", 1, {**LLAMA, **DROPOUT}, _SELECTIVE),
                 ("tp4", 1, {}, _HOST),
+                ("tp2", 1, {"pos_emb": "sinusoidal", "hidden_dropout": 0.1}, {}),
+                ("tp2", 1, {"pos_emb": "alibi"}, _SELECTIVE),
             )
         ),
     ],
@@ -66,6 +68,7 @@ def test_sequence_parallel(name: str, stage: int, model: dict[str, Any], keys: d
                 ("dp2 x tp2", 3, LLAMA, {**_PARTS, "checkpoint_num_layers": 2}),
                 ("tp2", 1, LLAMA, _SELECTIVE),
                 ("pp2", 1, TIED, _HOST),
+                ("tp2", 1, {"sliding_window_width": 5}, {**_SELECTIVE, **_PARTS}),
             )
         ),
     ],
