@@ -24,7 +24,7 @@ _COMMANDS = {
     "hold": ("hpcjob.cli.hold:hold", "Keep waiting jobs from starting."),
     "release": ("hpcjob.cli.hold:release", "Let held jobs start again."),
     "attach": ("hpcjob.cli.attach:attach", "Track a job that was submitted by hand."),
-    "profile": ("hpcjob.cli.profile:profile", "List and show cluster profiles."),
+    "profile": ("hpcjob.cli.profile:profile", "List, show and check cluster profiles."),
     "env": ("hpcjob.cli.env:env", "Make the Python environment of a cluster's jobs."),
     "schema": ("hpcjob.cli.schema:schema", "Print the JSON Schema of job files or profiles."),
     "completion": ("hpcjob.cli.completion:completion", "Print the shell completion script."),
