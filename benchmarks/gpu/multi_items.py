@@ -37,11 +37,12 @@ class Plan:
         """Return all items."""
         found = [Item("machine", "multi_train:machine", 1, limit_s=90, alone=True, gpus=tuple(range(self.gpus)))]
         found.append(self._bandwidth())
-        found += self._speeds(self.sizes[0])
+        first, *others = self.sizes
+        found += self._speeds(first)
         found += [self._kill(), *self._written(), *self._curves(), *self._reloads()]
-        for size in self.sizes[1:]:
+        for size in others:
             found += self._speeds(size)
-        return found
+        return found + [self._alone_with_deepspeed(size) for size in self.sizes]
 
     def _bandwidth(self) -> Item:
         sizes = [2**16, 2**20] if self.tiny else [2**20, 2**24, 2**26, 2**29, 2**30, 2**32]
@@ -141,7 +142,7 @@ class Plan:
                 keys = {"save": str(self._checkpoints(full)), "extra_save_iters": [SAVED_AT], "log_interval": 1}
                 batch, last = self._batch(layout), SAVED_AT + BEHIND
                 path = self._config(f"written {full}", self._small, layout, precision, *batch, last, **keys)
-                arguments = {"config": path, "saved_at": SAVED_AT}
+                arguments = {"config": path, "saved_at": SAVED_AT, "save": keys["save"]}
                 yield Item(f"written {full}", "multi_train:train", layout.ranks, arguments, 100, self._gpus(layout))
 
     def _checkpoints(self, full: str) -> Path:
@@ -157,9 +158,9 @@ class Plan:
                 folders = {other: self._checkpoints(f"{precision} {other}") for other in layouts}
                 checkpoints = {other: str(where / f"global_step{SAVED_AT}") for other, where in folders.items()}
                 arguments = {"config": path, "checkpoints": checkpoints, "iterations": BEHIND}
-                needs = tuple(f"written {precision} {other}" for other in layouts)
+                after = tuple(f"written {precision} {other}" for other in layouts)
                 gpus = self._gpus(layout)
-                yield Item(f"reload {full}", "multi_train:reload", layout.ranks, arguments, 120, gpus, needs=needs)
+                yield Item(f"reload {full}", "multi_train:reload", layout.ranks, arguments, 120, gpus, after=after)
 
     def _gpus(self, layout: Layout) -> tuple[int, ...]:
         return tuple(range(layout.ranks))
@@ -172,24 +173,28 @@ class Plan:
         alone = Layout(implementation="direct")
         rows: list[tuple[str, Layout, int]] = [
             ("one", alone, 1),
-            ("one, deepspeed", replace(alone, implementation="deepspeed"), 1),
             (f"dp{n}", data, 1),
             (f"dp{n}, deepspeed", replace(data, implementation="deepspeed"), 1),
             (f"tp{n}", Layout(tensor=n, implementation="direct"), 1),
             (f"pp{n}", Layout(pipeline=n), 16),
         ]
         seats = itertools.cycle(range(n))
-        singles, others = rows[:2], rows[2:]
-        yield from (self._speed(size, *row, micro, (next(seats),)) for row in singles[:1])
+        singles, others = rows[:1], rows[1:]
+        yield from (self._speed(size, *row, micro, (next(seats),)) for row in singles)
         yield self._ddp(size, 1, micro, (next(seats),))
         yield from (self._speed(size, *row, micro, tuple(range(row[1].ranks))) for row in others[:1])
         yield self._ddp(size, n, micro, tuple(range(n)))
         yield from (self._speed(size, *row, micro, tuple(range(row[1].ranks))) for row in others[1:])
-        yield from (self._speed(size, *row, micro, (next(seats),)) for row in singles[1:])
+
+    def _alone_with_deepspeed(self, size: str) -> Item:
+        return self._speed(size, "one, deepspeed", Layout(implementation="deepspeed"), 1, 2 if self.tiny else 8, (0,))
 
     def _speed(self, size: str, name: str, layout: Layout, gas: int, micro: int, gpus: tuple[int, ...]) -> Item:
         iterations, interval = (4, 1) if self.tiny else (26, 4) if gas == 1 else (7, 1)
-        path = self._config(f"speed {size} {name}", size, layout, "bf16", micro, gas, iterations, log_interval=interval)
+        keys: dict[str, Any] = {"log_interval": interval}
+        if self.tiny and layout.tensor == layout.pipeline == 1:
+            keys["kernels"] = {"fused_head_loss": True}  # as a GPU would choose
+        path = self._config(f"speed {size} {name}", size, layout, "bf16", micro, gas, iterations, **keys)
         arguments = {"config": path, "profiled": layout.ranks > 1, "rough": True}
         return Item(f"speed {size} {name}", "multi_train:train", layout.ranks, arguments, 100, gpus, alone=True)
 

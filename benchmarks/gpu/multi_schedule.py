@@ -29,7 +29,7 @@ class Schedule:
         self._running: list[World] = []
         self._began = time.monotonic()
 
-    def run(self, until: float, grace_s: float = 60) -> None:
+    def run(self, until: float, grace_s: float = 30) -> None:
         """Run all items; begin none after ``until`` (time.monotonic), and end those that run ``grace_s`` later."""
         while self._running or self._waiting:
             for world in list(self._running):
@@ -47,7 +47,7 @@ class Schedule:
     def _may_start(self, item: Item) -> bool:
         """Keep to the order: an item that has to wait holds up those behind it."""
         running = [world.item for world in self._running]
-        if any(other.name in item.needs for other in running):
+        if any(other.name in (*item.needs, *item.after) for other in running):
             return False
         if item.alone:
             return not any(set(item.gpus) & set(other.gpus) or not other.alone for other in running)

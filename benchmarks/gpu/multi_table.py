@@ -91,7 +91,7 @@ def _reloads(results: Results) -> Iterator[str]:
         }
         if not rows:
             continue
-        columns = list(next(iter(rows.values()))["losses"])
+        columns = list(dict.fromkeys(column for found in rows.values() for column in found["losses"]))
         yield (
             f"\n{precision}: checkpoint written by the layout above, loaded by the one on the "
             f"left; {BEHIND} losses behind it against the writer's own, bound {BOUNDS[precision]:g}"
@@ -102,7 +102,7 @@ def _reloads(results: Results) -> Iterator[str]:
             for column in columns:
                 written = _found(results, f"written {precision} {column}")
                 own = written["losses"][-BEHIND:] if written else []
-                far = deviation(found["losses"][column], own)
+                far = deviation(found["losses"].get(column, []), own)
                 cells.append(f"{far:>13.1e}{' ' if far <= BOUNDS[precision] else '!'} ")
             yield f"  {name.split(' ', 2)[2]:<18}" + "".join(cells)
 

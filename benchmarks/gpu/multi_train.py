@@ -152,20 +152,22 @@ def _save_only(iteration: int) -> None:
 
 def _begin_roughly(ranks: Ranks) -> None:
     """Have models made on their device, of repeated random numbers: billions of them take longer than a run."""
-    import neoxlite.model.pipeline as pipeline
     import neoxlite.training.create as create
+    from neoxlite.model.gpt import GPTModel
+    from neoxlite.model.pipeline import PipelineStage
     from neoxlite.parallel.distributed import choose_device
 
     device = choose_device(ranks.local_rank)
 
-    def there(kind: Any) -> Any:
-        def make(*arguments: Any) -> Any:
+    def there(make: Callable[..., None]) -> Callable[..., None]:
+        def make_there(self: Any, *arguments: Any) -> None:
             with torch.device(device):
-                return kind(*arguments)
+                make(self, *arguments)
 
-        return make
+        return make_there
 
-    create.GPTModel, pipeline.PipelineStage = there(create.GPTModel), there(pipeline.PipelineStage)  # type: ignore[misc]
+    GPTModel.__init__ = there(GPTModel.__init__)  # type: ignore[method-assign]
+    PipelineStage.__init__ = there(PipelineStage.__init__)  # type: ignore[method-assign]
     create.initialise = rough_weights
 
 
@@ -204,7 +206,8 @@ def reload(ranks: Ranks, folder: Path, arguments: dict[str, Any]) -> dict[str, A
     from neoxlite.training.resume import resume
     from neoxlite.training.trainer import Trainer
 
-    first = next(iter(arguments["checkpoints"].values()))
+    found = {name: folder for name, folder in arguments["checkpoints"].items() if Path(folder).is_dir()}
+    first = next(iter(found.values()))
     overrides = {"load": str(Path(first).parent), "save": None, "iteration": int(Path(first).name.split("step")[1])}
     cfg = load_config(arguments["config"], overrides=overrides, world_size=ranks.world_size)
     device = choose_device(ranks.local_rank)
@@ -218,7 +221,7 @@ def reload(ranks: Ranks, folder: Path, arguments: dict[str, Any]) -> dict[str, A
     with trainer.data.train_batches() as batches:
         per_step = [list(itertools.islice(batches, cfg.gradient_accumulation_steps)) for _ in range(count)]
     losses: dict[str, list[float]] = {}
-    for name, checkpoint in arguments["checkpoints"].items():
+    for name, checkpoint in found.items():
         start = Schedule.from_config(trainer.cfg)
         resumed = resume(Path(checkpoint), trainer.cfg, engine, start, trainer.padded_vocab_size, print)
         position, losses[name] = resumed.position, []

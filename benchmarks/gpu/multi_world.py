@@ -11,6 +11,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import shutil
 import sys
 import time
 import traceback
@@ -39,6 +40,8 @@ class Item:
     """Whether nothing else may run on its GPUs at that time."""
     needs: tuple[str, ...] = ()
     """Items that have to have succeeded."""
+    after: tuple[str, ...] = ()
+    """Items that have to be over, however they ended."""
 
 
 class World:
@@ -50,6 +53,8 @@ class World:
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob("rank*.json"):
             old.unlink()
+        if "save" in item.arguments:
+            shutil.rmtree(item.arguments["save"], ignore_errors=True)  # of a call that was cut off
         address: tuple[str | None, int | None] = ("127.0.0.1", free_port()) if item.ranks > 1 else (None, None)
         self._processes = []
         for rank in range(item.ranks):

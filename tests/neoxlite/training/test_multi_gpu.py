@@ -41,7 +41,7 @@ def test_items_for_two_and_for_four_gpus(tmp_path: Path) -> None:
     assert not any(" x " in item.name for item in two)
     for items in (two, four):
         for number, item in enumerate(items):
-            assert set(item.needs) <= {before.name for before in items[:number]}
+            assert {*item.needs, *item.after} <= {before.name for before in items[:number]}
             assert item.ranks == 1 or len(item.gpus) == item.ranks
 
 
