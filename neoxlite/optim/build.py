@@ -11,13 +11,15 @@ from neoxlite.errors import ConfigError
 from neoxlite.optim.groups import parameter_groups
 
 _ADAMW_PARAMS = ("lr", "betas", "eps")
+_ONE_NODE = 8
+"""GPUs that nodes have at most."""
 
 
 def uses_direct_zero(cfg: Any, device: torch.device) -> tuple[bool, str | None]:
     """Return whether `neoxlite.optim.direct_zero` takes the steps, and a line that says why not where one expects it.
 
-    ``zero_optimization.implementation`` chooses: ``direct``, ``deepspeed``, or ``auto``: direct on one GPU, where it
-    was measured.
+    ``zero_optimization.implementation`` chooses: ``direct``, ``deepspeed``, or ``auto``: direct on the GPUs of one
+    node, where it was tried.
 
     Raises:
         ConfigError: direct is asked for and cannot be.
@@ -26,10 +28,10 @@ def uses_direct_zero(cfg: Any, device: torch.device) -> tuple[bool, str | None]:
     if asked == "deepspeed" or (asked == "auto" and (device.type != "cuda" or cfg.precision != "bfloat16")):
         return False, None
     reason = _why_not_direct(cfg)
-    if reason is None and asked == "auto" and cfg.world_size > 1:
+    if reason is None and asked == "auto" and cfg.world_size > _ONE_NODE:
         return False, (
             "the steps are taken by DeepSpeed's own optimizer; zero_optimization.implementation: direct is faster on "
-            "one GPU, and was not tried on several"
+            "one node, and was not tried on several"
         )
     if reason is None:
         return True, None
