@@ -28,8 +28,8 @@ def interactive(job: str | None, dry_run: bool, script: bool, as_json: bool, **o
     sourced, Python activated, nodes and GPUs counted, versions compared. What fails ends the session with one line.
 
     In the shell, `launch COMMAND...` starts COMMAND on all ranks with the profile's launcher, `launch` alone runs the
-    work of JOB (a job file, or the name of one; without it a line from each rank), and `python` is the job's Python. The first
-    line says what the shell is. `exit` gives the nodes back.
+    work of JOB (a job file, or the name of one; without it a line from each rank), and `python` is the job's Python.
+    The first line says what the shell is. `exit` gives the nodes back.
 
     \b
     Examples:
