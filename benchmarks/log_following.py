@@ -1,10 +1,12 @@
-"""What it costs to follow a job's files, and how soon a huge one is open: used by benchmarks/logs.py.
+"""What it costs to follow a job's files, and how soon a huge one is open; benchmarks/logs.py prints it too.
+
+    python benchmarks/log_following.py
 
 Following: a writer appends lines of NCCL and of a trainer to 64 rank files at 5 MB/s in sum; ``hpcjob tail -f`` reads
 them. Its CPU time comes from /proc, and the delay of each iteration is taken from when the writer had written it to
 when the reader printed it.
 
-Opening: a sparse file of 100 GB whose last megabytes are a log.
+Opening: a sparse file of 100 GB whose last megabytes are a log. As installed, Python's compiled files are kept.
 """
 
 from __future__ import annotations
@@ -25,6 +27,12 @@ NCCL = (
     "node{host:02d}:{pid}:{tid} [{gpu}] NCCL INFO Channel {channel:02d}/0 : {rank}[{gpu}] -> {after}[0] "
     "via P2P/CUMEM/read\n"
 )
+# PYTHONDONTWRITEBYTECODE would have each start compile the program anew.
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
+    "LC_ALL": "C.UTF-8",
+}
+DELAY_LIMIT_S, CORE_LIMIT, OPENING_LIMIT_S = 1.0, 0.10, 0.3
 TICK_S = 0.05
 WARM_UP_S = 3.0
 
@@ -73,7 +81,7 @@ def following(training: str, *, ranks: int = 64, bytes_per_s: float = 5e6, secon
         for path in paths:
             path.touch()
         command = [*HPCJOB, "tail", folder, "-f", "--json"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as reader:
             assert reader.stdout is not None
             delays: list[float] = []
             writer = Writer(paths, bytes_per_s, training)
@@ -103,9 +111,11 @@ def following(training: str, *, ranks: int = 64, bytes_per_s: float = 5e6, secon
             time.sleep(1.5)
             reader.terminate()
             listener.join(5)
+    share = used_s / passed_s
     return (
-        f"follow {ranks} files, {wrote / passed_s / 1e6:.1f} MB/s: {100 * used_s / passed_s:.1f} % of one core; "
-        f"delay {statistics.median(delays):.2f} s in the middle, {max(delays):.2f} s at most ({len(delays)} lines)"
+        f"follow {ranks} files, {wrote / passed_s / 1e6:.1f} MB/s: {100 * share:.1f} % of one core "
+        f"({share / CORE_LIMIT:.2f} of the limit); delay {statistics.median(delays):.2f} s in the middle, "
+        f"{max(delays):.2f} s at most ({max(delays) / DELAY_LIMIT_S:.2f} of the limit, {len(delays)} lines)"
     )
 
 
@@ -134,10 +144,21 @@ def opening(training: str, *, size: int = 100_000_000_000, count: int = 50) -> l
 def least(command: list[str], repeats: int = 7) -> str:
     """Return the least time of a command, by the clock and of the CPU, in words."""
     by_clock, by_cpu = [], []
-    for _ in range(repeats):
+    for _ in range(repeats):  # the first fills what is kept between runs
         before, began_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-        subprocess.run(command, capture_output=True, check=True)
+        subprocess.run(command, capture_output=True, check=True, env=ENVIRONMENT)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         by_clock.append(time.monotonic() - began_s)
         by_cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return f"{min(by_clock):.2f} s, of the CPU {min(by_cpu):.2f} s"
+    return f"{min(by_clock):.2f} s, of the CPU {min(by_cpu):.2f} s ({min(by_cpu) / OPENING_LIMIT_S:.2f} of the limit)"
+
+
+def main() -> None:
+    """Print both."""
+    from logs import TRAINING
+
+    print(*opening(TRAINING), following(TRAINING), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,12 +1,15 @@
-"""Speed of reading logs: lines and megabytes a CPU second of each view, beside ``grep -c`` on the same file.
+"""Speed of reading logs, side by side with ``grep -cE`` on the same file: all figures of docs/logs.md in one run.
 
-    python benchmarks/logs.py [--megabytes 200]
+    python benchmarks/logs.py [--megabytes 2000] [--slow-megabytes 100]
 
-Then how soon the last lines of 100 GB are shown, and what following 64 growing files costs (log_following.py).
+Then how soon the last lines of 100 GB are shown, and what following 64 growing files costs (log_following.py, which
+also runs alone).
 
 The log is made of the lines that a job with NCCL_DEBUG=INFO writes: 98 % from NCCL, 2 % from the trainer, one
-traceback at the end; ``grep`` runs once with a few words and once with all texts that ``explain`` looks for. Each
-figure is the best of three in a process of its own, the start of Python included; the file is in the page cache.
+traceback at the end. ``grep`` looks for the texts of the view beside it: for those of ``explain`` and for those of the
+iteration table. Views that show each line or row (``-n all``) read the first part of it only. Each figure is the best
+of three in a process of its own, the start of Python included; the file is in the page cache. Where the package
+hyperscan is installed, "without" is as if it were not.
 """
 
 from __future__ import annotations
@@ -17,10 +20,10 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from log_following import following, opening
+from log_following import ENVIRONMENT, following, opening
 
 TRAINING = (
     " samples/sec: 27.346 | iteration {i:8d}/  320000 | elapsed time per iteration (ms): 1170.2 "
@@ -29,7 +32,6 @@ TRAINING = (
 )
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 1, in <module>\nValueError: the end\n'
 REPEATS = 3
-PATTERNS = ("iteration", "iteration|Traceback|NCCL WARN")
 
 
 def write_log(path: Path, megabytes: int) -> tuple[int, int]:
@@ -59,7 +61,7 @@ def split_only(path: Path) -> None:
         pass
 
 
-def view(*options: str) -> Callable[[Path], None]:
+def view(*options: str, count: str = "all") -> Callable[[Path], None]:
     """Run ``hpcjob tail`` with its output thrown away."""
 
     def run(path: Path) -> None:
@@ -68,7 +70,7 @@ def view(*options: str) -> Callable[[Path], None]:
         with Path(os.devnull).open("w") as nowhere:
             sys.stdout = nowhere
             try:
-                main(["tail", str(path), "-n", "all", *options])
+                main(["tail", str(path), *(["-n", count] if count else []), *options])
             finally:
                 sys.stdout = sys.__stdout__
 
@@ -101,33 +103,53 @@ def explain(path: Path) -> None:
             sys.stdout = sys.__stdout__
 
 
-def explain_without_engine(path: Path) -> None:
+def without(case: Callable[[Path], None]) -> Callable[[Path], None]:
     """Do the same as if the package ``hyperscan`` were not installed."""
-    sys.modules["hyperscan"] = None  # type: ignore[assignment]  # importing it fails then
-    explain(path)
+
+    def run(path: Path) -> None:
+        sys.modules["hyperscan"] = None  # type: ignore[assignment]  # importing it fails then
+        case(path)
+
+    return run
 
 
-def alternation() -> str:
-    """Return what ``explain`` looks for, as one extended regular expression."""
+def alternation(texts: Iterable[bytes]) -> str:
+    """Return texts as one extended regular expression."""
+    special = frozenset("\\.[^$*+?(){|")
+    words = sorted({text.decode() for text in texts})
+    return "|".join("".join(f"\\{char}" if char in special else char for char in text) for text in words)
+
+
+def patterns() -> dict[str, str]:
+    """Return what the views look for."""
     from hpcjob.logs.errors import needles
+    from hpcjob.logs.parse import TABLE_NEEDLES
     from hpcjob.logs.rulebook import load_errors
 
-    texts = sorted({text.decode() for text in (*load_errors().literals, *needles(), b"iteration")})
-    special = frozenset("\\.[^$*+?(){|")
-    return "|".join("".join(f"\\{char}" if char in special else char for char in text) for text in texts)
+    return {
+        "--loss": alternation((*TABLE_NEEDLES, b"seq_length .")),
+        "explain": alternation((*load_errors().literals, *needles(), b"iteration")),
+    }
 
 
-CASES: dict[str, Callable[[Path], None]] = {
-    "lines, cleaned": split_only,
-    "explain, with hyperscan if installed": explain,
-    "explain, without": explain_without_engine,
-    "tail": view(),
-    "tail --raw": view("--raw"),
-    "tail --loss": view("--loss"),
-    "cat | tail - --loss, the last rows": piped,
-    "tail --errors": view("--errors"),
-    "tail --nccl": view("--nccl"),
+Case = tuple[Callable[[Path], None], str]
+FAST: dict[str, Case] = {
+    "explain": (explain, "grep, texts of explain"),
+    "explain, without hyperscan": (without(explain), "grep, texts of explain"),
+    "tail --loss": (view("--loss", count=""), "grep, texts of --loss"),
+    "cat | tail - --loss": (piped, "cat | grep, texts of --loss"),
+    "cat | tail - --loss, without hyperscan": (without(piped), "cat | grep, texts of --loss"),
+    "tail --errors": (view("--errors", count=""), "grep, texts of explain"),
+    "tail --nccl": (view("--nccl", count=""), "grep, texts of explain"),
 }
+SLOW: dict[str, Case] = {
+    "lines, cleaned": (split_only, ""),
+    "tail -n all": (view(), ""),
+    "tail --raw -n all": (view("--raw"), ""),
+    "tail --loss -n all": (view("--loss"), "grep, texts of --loss"),
+    "tail --loss -n all, without hyperscan": (without(view("--loss")), "grep, texts of --loss"),
+}
+CASES = FAST | SLOW
 
 
 def cost(command: list[str]) -> tuple[float, int]:
@@ -136,34 +158,58 @@ def cost(command: list[str]) -> tuple[float, int]:
     for _ in range(REPEATS):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         # Not to /dev/null: grep would see it and stop at the first match.
-        done = subprocess.run(command, capture_output=True, env={**os.environ, "LC_ALL": "C.UTF-8"}, check=True)
+        done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return min(times), int(done.stderr) if done.stderr.strip().isdigit() else 0
 
 
+def row(name: str, size: int, lines: int, found: tuple[float, int], than: float | None) -> str:
+    """Return a row of the table; ``than``: CPU seconds of what it is compared with, for the same bytes."""
+    seconds, memory_mib = found
+    memory = f"{memory_mib:5d} MiB" if memory_mib else " " * 9
+    ratio = "" if than is None else f"  {than / seconds:5.2f} x the grep"
+    rate = f"{size / seconds / 1e6:8,.0f} MB/s {lines / seconds:12,.0f} lines/s"
+    return f"{name:<42} {seconds:7.2f} CPU s {rate} {memory}{ratio}"
+
+
+def table(cases: dict[str, Case], path: Path, lines: int, folder: Path) -> None:
+    """Measure the cases on a log, and grep beside them."""
+    size = path.stat().st_size
+    print(f"{size / 1e6:,.0f} MB, {lines:,} lines")
+    greps: dict[str, float] = {}
+    compared = {than for _, than in cases.values()}
+    for name, text in patterns().items():
+        command = ["grep", "-cE", text, str(path)]
+        pipe = ["sh", "-c", f"cat '{path}' | grep -cE -f '{folder / name}'"]
+        (folder / name).write_text(text + "\n")
+        for title, words in ((f"grep, texts of {name}", command), (f"cat | grep, texts of {name}", pipe)):
+            if title in compared:
+                found = cost(words)
+                greps[title] = found[0]
+                print(row(title, size, lines, found, None), flush=True)
+    for name, (_, than) in cases.items():
+        found = cost([sys.executable, __file__, "--case", name, "--log", str(path)])
+        print(row(name, size, lines, found, greps.get(than)), flush=True)
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--megabytes", type=int, default=200)
+    parser.add_argument("--megabytes", type=int, default=2000)
+    parser.add_argument("--slow-megabytes", type=int, default=100, help="for views that show each line or row")
     parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
     parser.add_argument("--log", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
-        CASES[options.case](options.log)
+        CASES[options.case][0](options.log)
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, file=sys.stderr)
         return
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "job.log"
-        lines, size = write_log(path, options.megabytes)
-        print(f"{size / 1e6:.0f} MB, {lines:,} lines")
-        rows = {f"grep -cE '{pattern}'": cost(["grep", "-cE", pattern, str(path)]) for pattern in PATTERNS}
-        rows["grep -cE, all that explain looks for"] = cost(["grep", "-cE", alternation(), str(path)])
-        rows |= {case: cost([sys.executable, __file__, "--case", case, "--log", str(path)]) for case in CASES}
-        for name, (seconds, memory_mib) in rows.items():
-            memory = f"{memory_mib:5d} MiB" if memory_mib else ""
-            rate = f"{size / seconds / 1e6:8.0f} MB/s {lines / seconds:12,.0f} lines/s"
-            print(f"{name:<46} {seconds:7.2f} CPU s {rate} {memory}")
+    for cases, megabytes in ((FAST, options.megabytes), (SLOW, options.slow_megabytes)):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "job.log"
+            lines, _ = write_log(path, megabytes)
+            table(cases, path, lines, Path(folder))
     print(*opening(TRAINING), following(TRAINING), sep="\n")
 
 
