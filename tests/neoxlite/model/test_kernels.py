@@ -114,6 +114,11 @@ def test_choice(config_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     dropping = config_of(hidden_dropout=0.1)
     dropping_spec = ModelSpec.from_config(dropping, 64)
     assert "dropout" in choose_kernels(dropping, dropping_spec, Topology(), cuda).notes[0]
+    # DeepSpeed gathers a module's weights when it runs: compiled blocks and the fused head would see none.
+    monkeypatch.setattr("neoxlite.model.kernels._why_no_triton", lambda _: None)
+    chosen = choose_kernels(config_of(2, zero_optimization={"stage": 3}), spec, Topology(), cuda)
+    assert not (chosen.compile_blocks or chosen.fused_head_loss or chosen.fused_gelu or chosen.fused_rotary)
+    assert len(chosen.notes) == 2
 
 
 def test_a_run_with_it(train: Any) -> None:
