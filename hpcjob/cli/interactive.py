@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from typing import Any
 
@@ -38,9 +37,8 @@ def interactive(job: str | None, dry_run: bool, script: bool, as_json: bool, **o
       hpcjob interactive jobs/2.7B/dp.yml -p abci3 -A gxx --set modules='[cuda/12.4/12.4.1]'
       hpcjob interactive -p tsubame -q gpu_1 -A tga-x --print
     """
-    from hpcjob.errors import HpcjobError, InputError
+    from hpcjob.errors import InputError
     from hpcjob.interactive.session import adapt, prepare
-    from hpcjob.schedulers.commands import clean_environment
 
     if (script or as_json) and not dry_run:
         raise click.UsageError("--script and --json go with --dry-run")
@@ -63,13 +61,4 @@ def interactive(job: str | None, dry_run: bool, script: bool, as_json: bool, **o
     click.echo(f"hpcjob: {session.line}", err=True)
     if plans[0].profile.scheduler.type in ("pbs", "pjm"):
         click.echo(f"hpcjob: if a prompt comes without a line of hpcjob: exec {session.folder}/script.sh", err=True)
-    try:
-        os.execvpe(session.command[0], session.command, clean_environment(os.environ))  # noqa: S606 - no shell is meant
-    except OSError as error:
-        from hpcjob.tracking import jobdir
-
-        jobdir.remove(session.folder)
-        raise HpcjobError(
-            f"{session.command[0]}: {error.strerror}",
-            hint="run this on a login node of that cluster, or choose another profile",
-        ) from None
+    return session.run()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hpcjob.errors import InputError
+from hpcjob.errors import HpcjobError, InputError
 from hpcjob.profile import Queue, SchedulerName, Size
 from hpcjob.render import render_with_notes
 from hpcjob.schedulers.base import ShellRequest
+from hpcjob.schedulers.commands import clean_environment
 from hpcjob.schedulers.registry import get_scheduler
 from hpcjob.tracking import jobdir
 from hpcjob.units import parse_walltime_s
@@ -68,6 +72,31 @@ class Session:
         """Make the folder, with the shell in it. Raises HpcjobError where that cannot be written."""
         jobdir.create(self.folder)
         jobdir.fill(self.folder, self.plan, self.script)
+
+    def run(self) -> int:
+        """Run the command in this terminal to its end and return its exit code; refused, it leaves no folder.
+
+        Raises:
+            HpcjobError: there is no such command.
+        """
+        ours = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the shell
+        try:
+            done = subprocess.run(
+                self.command,
+                env=clean_environment(os.environ),
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+                check=False,
+            )
+        except OSError as error:
+            raise HpcjobError(
+                f"{self.command[0]}: {error.strerror}",
+                hint="run this on a login node of that cluster, or choose another profile",
+            ) from None
+        finally:
+            signal.signal(signal.SIGINT, ours)
+            if jobdir.started_id(self.folder) is None:
+                jobdir.remove(self.folder)
+        return done.returncode if done.returncode >= 0 else 128 - done.returncode
 
 
 def prepare(plan: Plan) -> Session:

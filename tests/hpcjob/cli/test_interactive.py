@@ -117,6 +117,21 @@ def test_a_command_that_is_not_here(own_place: Path) -> None:
     assert not (own_place / "outputs").exists()
 
 
+@pytest.mark.ci
+def test_what_the_scheduler_refuses_leaves_nothing(
+    own_place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its words, its code, and no folder."""
+    emulator = Emulator(tmp_path / "cluster", "pbs")
+    monkeypatch.setenv("PATH", with_path(emulator.bin))
+    argv = [HPCJOB, "interactive", "-p", "abci3", "-A", "g", "-q", "nowhere", "--set", "profile.paths.not_shared=[]"]
+    code, shown = type_into(argv, [])
+    emulator.end()
+    assert code == 170
+    assert "qsub: Unknown queue" in shown
+    assert not (own_place / "outputs").exists()
+
+
 @pytest.mark.parametrize("profile", ["lab", "abci3"])
 def test_scripts_are_clean(profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The script that becomes the shell, and the one that `launch` runs."""

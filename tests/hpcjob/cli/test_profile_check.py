@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import socket
@@ -140,6 +141,17 @@ def test_pjm(site: Any, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["queue interactive-a"]["todo"].startswith("pjstat --rsc lists them: ")
 
 
+def test_an_account_that_is_not_yours(
+    site: Any, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The configured account is looked for among the groups of this user."""
+    site("pjm", "wisteria", {"modules": {"init": None, "use": [], "load": []}, "versions": {"cuda": None}})
+    monkeypatch.setenv("HPCJOB_ACCOUNT", "nobodys")
+    assert rows(capsys)[1]["account"]["verdict"] == "differs"
+    monkeypatch.setenv("HPCJOB_ACCOUNT", grp.getgrgid(os.getgid()).gr_name)
+    assert rows(capsys)[1]["account"]["verdict"] == "same"
+
+
 def test_miyabis_own_qstat(site: Any, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It takes neither -Q nor --version: its list of resources is asked, and what failed is a row."""
     own = {"modules": {"init": None, "load": []}, "node": {"arch": os.uname().machine}}
@@ -157,7 +169,7 @@ def test_a_scheduler_that_does_not_answer(
 ) -> None:
     """One row says so; the others are there all the same, each within its time."""
     site("pbs", "abci3", {"modules": {"init": None, "load": []}, "versions": {"cuda": None}}, **{switch: True})
-    code, found = rows(capsys, "--timeout", "4")
+    code, found = rows(capsys, "--timeout", "2")
     assert code == 64
     assert found["scheduler"]["verdict"] == "differs"
     assert "qstat" in found["scheduler"]["here"]
