@@ -230,9 +230,7 @@ class Recorder:
             more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
             self.print(f"WARNING: not finite at iteration {', '.join(bad[:5])}{more}")
 
-    def _to_boards(
-        self, measured: Interval, rates: Rates, phases_ms: Mapping[str, float], gpu: Reading | None
-    ) -> None:
+    def _to_boards(self, measured: Interval, rates: Rates, phases_ms: Mapping[str, float], gpu: Reading | None) -> None:
         if not self._boards:
             return
         first = measured.iteration - len(measured.losses) + 1

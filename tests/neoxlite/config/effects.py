@@ -91,7 +91,7 @@ def who_steps(cfg: NeoxConfig) -> bool:
 
 def engine(cfg: NeoxConfig) -> dict[str, Any]:
     """What DeepSpeed is told."""
-    from neoxlite.training.engine import deepspeed_config
+    from neoxlite.training.deepspeed_config import deepspeed_config
 
     return deepspeed_config(cfg)
 
