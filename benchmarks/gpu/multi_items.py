@@ -203,4 +203,4 @@ class Plan:
         path = self._config(name, size, Layout(data=ranks), "bf16", micro, 1, 6 if self.tiny else 20, log_interval=1)
         vocabulary = 4096 if self.tiny else VOCABULARY
         arguments = {"config": path, "profiled": ranks > 1, "vocabulary": vocabulary}
-        return Item(name, "multi_train:ddp", ranks, arguments, 100, gpus, alone=True)
+        return Item(name, "multi_ddp:ddp", ranks, arguments, 100, gpus, alone=True)

@@ -54,6 +54,7 @@ def peak_gib(shape: Shape, *, engine: str, data: int = 1, tensor: int = 1, stage
     per_parameter: float = 2 + 2
     if engine == "ddp":
         per_parameter += 4 + 12  # an fp32 copy of the gradients, and all states on each rank
+        per_parameter += 2 if data > 1 else 0  # buckets
     else:
         per_parameter += 12 / data
         if engine == "deepspeed" or steps > 1:

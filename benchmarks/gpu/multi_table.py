@@ -156,10 +156,11 @@ def _speed_of(results: Results, size: str) -> Iterator[str]:
         share = f"{speed / n / base[0]['tokens_per_s']:.1%}" if base and speed else ""
         expected_ms, expected_gib = _expected(size, name, n, engine, one_ms)
         peaks = "/".join(f"{rank['peak_gib']:.1f}" for rank in ranks if "peak_gib" in rank)
-        comm, exposed = (first.get(key) for key in ("collectives_ms", "exposed_ms"))
+        # The rank that waits longer counts its wait as communication.
+        comm, exposed = (min(rank.get(key, 0) for rank in ranks) for key in ("collectives_ms", "exposed_ms"))
         yield (
             f"{'':{len(size) + 2}}{name:<18}{speed or 0:>10,.0f}{ms:>10.1f}{expected_ms:>10}{share:>10}"
-            f"{comm or 0:>9.1f}{exposed or 0:>9.1f}{peaks:>20}{expected_gib:>10}"
+            f"{comm:>9.1f}{exposed:>9.1f}{peaks:>20}{expected_gib:>10}"
         )
 
 
