@@ -35,22 +35,23 @@ def test_two_nodes(user: User, bed: Testbed) -> None:
         "shape",
         nodes=2,
         procs_per_node=2,
+        extra=["--gpus-per-node=2"],
         source=["mine.sh"],
         env={"GREETING": "it's"},
         command=["bash", "-c", "echo work $RANK"],
     )
-    ask = "bash -c 'echo \"r $RANK of $WORLD_SIZE on $(uname -n) $GREETING\"'"
+    ask = "bash -c 'echo \"r $RANK of $WORLD_SIZE on $(uname -n) $GREETING $CUDA_VISIBLE_DEVICES\"'"
     lines = [
-        'uname -n; tool --version; echo "<$MINE $GREETING>"; module list 2>&1 | tail -1',
+        'uname -n; tool --version; echo "<$MINE $GREETING>" "gpus $CUDA_VISIBLE_DEVICES"; module list 2>&1 | tail -1',
         f'launch {ask}; launch; launch false; echo "code $?"',
         "exit 4",
     ]
     code, shown = session(user, [str(job)], lines, profile)
     assert code == 4, shown
-    for line in ("node1", "tool 1.0", "<sourced it's>", "code 1", "work 0"):
+    for line in ("node1", "tool 1.0", "<sourced it's> gpus 0,1", "code 1", "work 0"):
         assert f"{line}\n" in shown, shown
     assert re.search(r"tool/1\.0", shown)
-    assert "r 0 of 4 on node1 it's\n" in shown
+    assert "r 0 of 4 on node1 it's 0,1\n" in shown
     folder = next((user.folder / "outputs" / "shape").iterdir())
     logs = "".join(path.read_text() for path in folder.glob("*_log.out"))
     assert sorted(re.findall(r"r (\d) of 4 on (node\d)", logs)) == [
