@@ -121,6 +121,30 @@ def test_choice(config_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(chosen.notes) == 2
 
 
+def test_choice_of_what_is_fused(config_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On CUDA what the model has a use for; what cannot be is refused by its key; fp8 only when asked for."""
+    cuda = torch.device("cuda")
+    monkeypatch.setattr("neoxlite.model.kernels._why_no_triton", lambda _: None)
+
+    def choose(**changes: Any) -> Any:
+        cfg = config_of(**changes)
+        return choose_kernels(cfg, ModelSpec.from_config(cfg, 64), Topology(), cuda)
+
+    chosen = choose()
+    assert (chosen.fused_gelu, chosen.fused_rotary, chosen.deferred_residual, chosen.fp8) == (True, True, True, False)
+    assert chosen.notes == []
+    chosen = choose(activation="swiglu", pos_emb="learned", checkpoint_activations=True)
+    assert (chosen.fused_gelu, chosen.fused_rotary, chosen.deferred_residual) == (False, False, False)
+    assert chosen.notes == []
+    for changes, problem in (
+        ({"activation": "swiglu", "kernels": {"fused_gelu": True}}, "kernels.fused_gelu: true cannot be: activation"),
+        ({"pos_emb": "none", "kernels": {"fused_rotary": True}}, "kernels.fused_rotary: true cannot be: pos_emb none"),
+        ({"seq_length": 33, "max_position_embeddings": 64, "kernels": {"fp8": True}}, "kernels.fp8: true cannot be: "),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            choose(**changes)
+
+
 def test_a_run_with_it(train: Any) -> None:
     """The whole trainer, asked for on a CPU: the losses of a run without."""
     plain = train(1)
