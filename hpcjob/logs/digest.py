@@ -21,9 +21,10 @@ from hpcjob.logs.nccl_line import fold_nccl
 from hpcjob.logs.output import Output
 from hpcjob.logs.progress import NEEDLES, Progress
 from hpcjob.logs.report import Row, Shown
+from hpcjob.logs.report_view import show_row
 from hpcjob.logs.shapes import Interest, Shapes
 from hpcjob.logs.table import TABLE
-from hpcjob.logs.views import LossView, show_row
+from hpcjob.logs.views import LossView
 from hpcjob.logs.wanted import Wanted
 
 _ATTENTION = ("cause", "symptom", "warning")

@@ -20,7 +20,7 @@ from hpcjob.logs.parse import parse
 from hpcjob.logs.show import show_files, show_stream
 from hpcjob.logs.sources import Source, attempt_of
 from hpcjob.logs.target import Target
-from hpcjob.logs.views import FilteredView, LinesView, LossView, ReportView, View, Whole, wanted_by
+from hpcjob.logs.views import FilteredView, LinesView, LossView, View, Whole, wanted_by
 from hpcjob.logs.wanted import Wanted
 
 if TYPE_CHECKING:
@@ -209,9 +209,12 @@ def _view(target: Target, request: Request, output: Output, *, several: bool) ->
         view = LossView(output, metrics, one_run=_is_one_run(target))
     elif request.view == "nccl":
         from hpcjob.logs.nccl import NcclReport
+        from hpcjob.logs.report_view import ReportView
 
         view = ReportView(output, NcclReport(), "no line of NCCL found (NCCL_DEBUG=INFO makes it tell)")
     elif request.view == "errors":
+        from hpcjob.logs.report_view import ReportView
+
         view = ReportView(output, _failures(target), "no error found")
     else:
         view = LinesView(output, headings=several)

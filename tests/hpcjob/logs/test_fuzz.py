@@ -23,10 +23,11 @@ from hpcjob.logs.metrics import Metrics
 from hpcjob.logs.nccl import NcclReport
 from hpcjob.logs.output import Output
 from hpcjob.logs.progress import Progress
+from hpcjob.logs.report_view import ReportView
 from hpcjob.logs.rulebook import RULES, read
 from hpcjob.logs.scan import Scanner
 from hpcjob.logs.sources import Source
-from hpcjob.logs.views import LinesView, LossView, ReportView, View
+from hpcjob.logs.views import LinesView, LossView, View
 
 from .conftest import GOLDEN
 

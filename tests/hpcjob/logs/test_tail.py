@@ -25,8 +25,9 @@ from hpcjob.logs.follow import read_stream
 from hpcjob.logs.metrics import Metrics
 from hpcjob.logs.nccl import NcclReport
 from hpcjob.logs.output import Output
+from hpcjob.logs.report_view import ReportView
 from hpcjob.logs.show import show_stream
-from hpcjob.logs.views import LossView, ReportView, View
+from hpcjob.logs.views import LossView, View
 from hpcjob.tracking.index import append
 from hpcjob.tracking.records import Record
 
