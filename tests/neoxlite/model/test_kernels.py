@@ -117,7 +117,7 @@ def test_choice(config_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # DeepSpeed gathers a module's weights when it runs: compiled blocks and the fused head would see none.
     monkeypatch.setattr("neoxlite.model.kernels._why_no_triton", lambda _: None)
     chosen = choose_kernels(config_of(2, zero_optimization={"stage": 3}), spec, Topology(), cuda)
-    assert not (chosen.compile_blocks or chosen.fused_head_loss or chosen.fused_gelu or chosen.fused_rotary)
+    assert not any((chosen.compile_blocks, chosen.fused_head_loss, chosen.fused_gelu, chosen.fused_rotary))
     assert len(chosen.notes) == 2
 
 
@@ -133,11 +133,11 @@ def test_choice_of_what_is_fused(config_of: Any, monkeypatch: pytest.MonkeyPatch
     chosen = choose()
     assert (chosen.fused_gelu, chosen.fused_rotary, chosen.deferred_residual, chosen.fp8) == (True, True, True, False)
     assert chosen.notes == []
-    chosen = choose(activation="swiglu", pos_emb="learned", checkpoint_activations=True)
+    chosen = choose(activation="relu", pos_emb="learned", checkpoint_activations=True)
     assert (chosen.fused_gelu, chosen.fused_rotary, chosen.deferred_residual) == (False, False, False)
     assert chosen.notes == []
     for changes, problem in (
-        ({"activation": "swiglu", "kernels": {"fused_gelu": True}}, "kernels.fused_gelu: true cannot be: activation"),
+        ({"activation": "relu", "kernels": {"fused_gelu": True}}, "kernels.fused_gelu: true cannot be: activation"),
         ({"pos_emb": "none", "kernels": {"fused_rotary": True}}, "kernels.fused_rotary: true cannot be: pos_emb none"),
         ({"seq_length": 33, "max_position_embeddings": 64, "kernels": {"fp8": True}}, "kernels.fp8: true cannot be: "),
     ):
