@@ -6,12 +6,14 @@ import json
 import os
 import signal
 import threading
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from forked_worlds import TINY
 from safetensors.torch import load_file
 
 from neoxlite.checkpoint import background, save
@@ -150,6 +152,61 @@ def test_the_optimizer_s_step_waits_for_the_copies() -> None:
     assert optimizer.step(lambda: 7.0) == 7.0
     optimizer.step()
     assert calls == [1.0, 0.75]
+
+
+def _changes(ranks: Any, cfg: Any) -> list[bool]:
+    """Train two steps; return, at each call before a step and behind all, whether the weights had changed since."""
+    from neoxlite.model.naming import layer_parameters
+    from neoxlite.model.spec import ModelSpec
+    from neoxlite.parallel.distributed import join_world, leave_world
+    from neoxlite.parallel.sharding import value_of
+    from neoxlite.parallel.topology import Grid, create_topology
+    from neoxlite.training.create import create_engine
+
+    warnings.simplefilter("ignore")  # of DeepSpeed; in a forked child, for its life only
+    join_world(ranks, torch.device("cpu"))
+    topology = create_topology(Grid(max(1, cfg.pipe_parallel_size), cfg.data_parallel_size, 1), ranks.rank)
+    engine = create_engine(cfg, ModelSpec.from_config(cfg, 64), topology, torch.device("cpu"), None)
+
+    def weights() -> list[torch.Tensor]:
+        return [value_of(parameter, topology).clone() for _, parameter in layer_parameters(engine.module)]
+
+    before, changed = [weights()], []
+
+    def look() -> None:
+        changed.append(any(not torch.equal(a, b) for a, b in zip(before[-1], weights(), strict=True)))
+        before.append(weights())
+
+    background._before_each_step(engine.optimizer, look)
+    batch = torch.arange(cfg.train_micro_batch_size_per_gpu * (cfg.seq_length + 1)).view(-1, cfg.seq_length + 1) % 64
+    for iteration in (1, 2):
+        engine.set_lr(0.01)
+        engine.train_step([batch] * cfg.gradient_accumulation_steps, iteration)
+        before.append(weights())
+    leave_world()
+    return changed
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("size", "keys"),
+    [
+        *((1, {"zero_optimization": {"stage": stage}}) for stage in (0, 2, 3)),
+        (1, {"zero_optimization": {"stage": 1, "implementation": "direct"}, "precision": "bfloat16"}),
+        (1, {"zero_optimization": {"stage": 1, "implementation": "deepspeed"}, "precision": "bfloat16"}),
+        (2, {"pipe_parallel_size": 2}),
+    ],
+)
+def test_weights_change_in_the_optimizer_s_step_alone(
+    size: int, keys: dict[str, Any], world: Any, tmp_path: Path
+) -> None:
+    """In every engine: forward and backward, beside which a GPU is copied from, leave them as they are."""
+    from neoxlite.config import load_config
+
+    path = tmp_path / "tiny.yml"
+    path.write_text(json.dumps({**TINY, **keys}))
+    for changed in world.run(size, _changes, load_config(path, world_size=size)):
+        assert changed == [False, False]
 
 
 def test_a_second_save_waits_for_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
