@@ -31,7 +31,9 @@ def json_schema(kind: str) -> dict[str, Any]:
         if "env" in definition.get("properties", {}):
             # Numbers and booleans are read as the text they were written in.
             definition["properties"]["env"]["additionalProperties"] = {"type": ["string", "number", "boolean", "null"]}
-    if kind == "profile":
+    if kind == "job":
+        _allow_params(schema)
+    else:
         whole = schema["$defs"][struct.__name__]
         whole["anyOf"] = [{"required": ["extends"]}, {"required": ["title", "scheduler"]}]
         for definition in (whole, schema["$defs"]["Scheduler"]):
@@ -40,6 +42,14 @@ def json_schema(kind: str) -> dict[str, Any]:
     text = msgspec.json.encode({"$schema": _DRAFT, "title": title, **schema}).replace(rb"\\Z", b"$")
     result: dict[str, Any] = msgspec.json.decode(text)
     return result
+
+
+def _allow_params(node: Any) -> None:
+    """Let ``{params.NAME}`` stand where one word of a list is wanted: what is read is the parameter's value."""
+    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        _allow_params(child)
+    if isinstance(node, dict) and "enum" in node and all(isinstance(word, str) for word in node["enum"]):
+        node["anyOf"] = [{"enum": node.pop("enum")}, {"type": "string", "pattern": r"^\{params\.\w+\}$"}]
 
 
 def _describe(definition: dict[str, Any]) -> None:
