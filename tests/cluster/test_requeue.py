@@ -1,4 +1,4 @@
-"""A job that Slurm starts anew under its id is followed through it."""
+"""Following goes on where Slurm starts a job anew under its id, and where another job goes on with the run."""
 
 from __future__ import annotations
 
@@ -48,5 +48,40 @@ def test_following_goes_on_through_a_requeue(user: User) -> None:
     text = shown.read_text()
     rows = [int(row) for row in re.findall(r"^ *(\d+)/8 ", text, re.MULTILINE)]
     assert rows == [*range(1, 6), *range(4, 9)], text
-    assert len(re.findall(rf"^hpcjob: \S+ job {id_} on ", text, re.MULTILINE)) == 1, text  # the second start
+    after_the_first = text[text.index(" 5/8 ") :]
+    assert len(re.findall(rf"^hpcjob: \S+ job {id_} on ", after_the_first, re.MULTILINE)) == 1, text
     assert user.status(id_)["state"] == "COMPLETED"
+
+
+PART = """
+import pathlib, sys, time
+first, last = map(int, sys.argv[1:])
+for number in range(first, last + 1):
+    print(f" samples/sec: 10.0 | iteration {number:8d}/       8 | elapsed time per iteration (ms): 100.0 | "
+          f"learning rate: 1.000E-04 | lm_loss: {9 - number}.000000E+00 |", flush=True)
+while first == 1 and not pathlib.Path("go").exists():
+    time.sleep(0.1)
+"""
+
+
+def test_following_goes_on_with_the_job_after(user: User) -> None:
+    """``tail -f`` of the first job shows the rows of both, says where the second begins, and ends with it."""
+    work = user.folder / "part.py"
+    work.write_text(PART)
+    jobs = [
+        user.write_job(name, command=["python", str(work), *numbers], procs_per_node=1)
+        for name, numbers in (("one", ("1", "5")), ("two", ("6", "8")))
+    ]
+    first = user.submit(jobs[0], "--nodes", "1")
+    second = user.submit(jobs[1], "--nodes", "1", "--after", first)
+    shown = user.folder / "shown.txt"
+    with user.start(BIN / "hpcjob", "tail", first, "-f", output=shown) as tail:
+        try:
+            wait_until(lambda: " 5/8 " in shown.read_text(), 90, "the first iterations are not shown")
+            (user.folder / "go").touch()
+            assert tail.wait(150) == 0
+        finally:
+            tail.kill()
+    text = shown.read_text()
+    assert [int(row) for row in re.findall(r"^ *(\d+)/8 ", text, re.MULTILINE)] == list(range(1, 9)), text
+    assert f"==> job {first} has ended; the run goes on in job {second}" in text
