@@ -11,6 +11,7 @@ import click
 
 from neoxlite.config import NeoxConfig, Support, key_table, load_config, parse_assignments
 from neoxlite.config.commands.options import GPT2_VOCAB_SIZE, resolving
+from neoxlite.config.micro_batch import advice
 from neoxlite.config.summary import describe, resolved, short
 
 
@@ -24,10 +25,18 @@ from neoxlite.config.summary import describe, resolved, short
     show_default=True,
     help="Keys to list with value and origin: those in the files and --set, those that count in training too, or all.",
 )
+@click.option(
+    "--gpu-memory",
+    "gpu_memory_gib",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="GIB",
+    help="Say what is faster and has room in so much memory of a GPU: a larger micro-batch, no recomputation.",
+)
 @resolving
 def show(
     files: tuple[str, ...],
     which: str,
+    gpu_memory_gib: float | None,
     conf_dir: Path | None,
     world_size: int | None,
     assignments: tuple[str, ...],
@@ -45,11 +54,14 @@ def show(
       neoxlite config show 2-7B --world-size 16
       neoxlite config show 2-7B runs/2.7B-1node-dp4-pp2 --world-size 8 --keys given
       neoxlite config show model.yml local_setup.yml -d configs --set optimizer.params.lr=1e-4
+      neoxlite config show 1-3B --gpu-memory 80
       neoxlite config show 20B --world-size 96 --vocab-size 50277 --json
     """
     overrides = parse_assignments(assignments)
     cfg = load_config(files, conf_dir, overrides, world_size, allow_unsupported=True)
     summary = describe(cfg, vocab_size)
+    if gpu_memory_gib is not None:
+        summary["advice"] = advice(cfg, summary["padded_vocab_size"], gpu_memory_gib)
     if as_json:
         summary["keys"] = {name: item._asdict() for name, item in resolved(cfg).items()}
         click.echo(json.dumps(summary, indent=2, ensure_ascii=False, default=str))
@@ -107,6 +119,7 @@ def _summary_rows(cfg: NeoxConfig, summary: dict[str, Any]) -> list[tuple[str, s
         rows.append(
             ("FLOPs", f"{summary['flops_per_iteration']:.4e} an iteration, {summary['flops_per_token']:.4e} a token")
         )
+    rows += [("faster", text) for text in summary.get("advice", [])]
     rows += [("note", text) for text in cfg.notes]
     rows += [("warning", text) for text in cfg.warnings]
     rows += [("cannot train", text) for text in cfg.unsupported]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from neoxlite.config import load_config
+from neoxlite.config.commands.show import show
 from neoxlite.config.micro_batch import advice, memory_gib
 
 VOCABULARY = 50304
@@ -57,3 +60,16 @@ def test_no_advice_for_what_is_not_counted() -> None:
     """Slices and stages."""
     for key in ("model_parallel_size", "pipe_parallel_size"):
         assert advice(load_config("1-3B", overrides={key: 2}, world_size=2), VOCABULARY, 140) == []
+
+
+def test_config_show_says_it_for_a_gpu() -> None:
+    """One line each, and in JSON; without the memory nothing is said; a memory that is none is refused."""
+    run = CliRunner().invoke(show, ["1-3B", "--keys", "none", "--gpu-memory", "140"])
+    lines = [line for line in run.output.splitlines() if line.startswith("faster")]
+    assert [line.split()[1] for line in lines] == ["checkpoint_activations:", "train_micro_batch_size_per_gpu"]
+    told = json.loads(CliRunner().invoke(show, ["1-3B", "--json", "--gpu-memory", "24"]).output)
+    assert told["advice"] == []
+    assert "faster" not in CliRunner().invoke(show, ["1-3B", "--keys", "none"]).output
+    refused = CliRunner().invoke(show, ["1-3B", "--gpu-memory", "0"])
+    assert refused.exit_code == 2
+    assert "--gpu-memory" in refused.output

@@ -14,7 +14,7 @@ from neoxlite.errors import ConfigError
 from neoxlite.model.gpt import GPTModel
 from neoxlite.model.head_loss import head_loss
 from neoxlite.model.init import initialise
-from neoxlite.model.kernels import choose_kernels, compile_blocks
+from neoxlite.model.kernels import Kernels, choose_kernels, compile_blocks, use_kernels
 from neoxlite.model.spec import ModelSpec
 from neoxlite.parallel.topology import Topology
 
@@ -67,7 +67,9 @@ def test_a_model_learns_the_same_with_it(tied: bool, config_of: Any) -> None:
 
 @pytest.mark.ci
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's tracing reads it
-def test_all_blocks_share_one_graph(config_of: Any) -> None:
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's tracing does it
+@pytest.mark.parametrize("fused", [False, True], ids=["plain", "fused"])
+def test_all_blocks_share_one_graph(fused: bool, config_of: Any) -> None:
     """Torch traces one block for training and one for evaluation, whole; beyond 8 it would give up without a word."""
     import torch._dynamo
 
@@ -76,6 +78,7 @@ def test_all_blocks_share_one_graph(config_of: Any) -> None:
     initialise(model, spec, seed=1)
     tokens = torch.randint(0, 64, (2, 33), generator=torch.Generator().manual_seed(1))
     plain = model(tokens[:, :-1], tokens[:, 1:])
+    use_kernels(model, Kernels(fused_gelu=fused, fused_rotary=fused, deferred_residual=fused))
     compile_blocks(model, 32, torch.device("cpu"), torch.float32, backend="eager")
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
