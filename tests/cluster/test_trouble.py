@@ -58,9 +58,9 @@ def test_slurm_hold_release_suspend_and_node_lost(user: User, bed: Testbed) -> N
     try:
         user.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
         user.wait_for_state(second, "NODE_FAIL")
-        assert user.wait(second) == 1
-    finally:
-        user.run("scontrol", "update", f"nodename={node}", "state=resume")
+        assert user.wait(second) != 0
+    finally:  # it may have come back by itself
+        user.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
         wait_until(bed.slurm.idle, 60, "the node does not come back")
 
 
