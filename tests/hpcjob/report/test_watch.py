@@ -120,8 +120,8 @@ def test_cancel_asks_first(here: Path) -> None:
         await pilot.press("c")
         await until(pilot, lambda: isinstance(app.screen, dialogs.Confirm))
         await pilot.press("y")
+        await until(pilot, lambda: any(record.id in text for text in said(app)))
         await until(pilot, lambda: app.chosen.status.state is State.CANCELLED)
-        assert any(record.id in text for text in said(app))
         left = read_exit_record(record.jobdir, record.id)
         assert left is not None
         assert left.signal == "TERM"
