@@ -41,8 +41,15 @@ def memory_gib(cfg: NeoxConfig, padded_vocab_size: int, micro_batch: int, *, rec
 
 def advice(cfg: NeoxConfig, padded_vocab_size: int, available_gib: float) -> list[str]:
     """Return what would be faster and has room in ``available_gib`` of a GPU; nothing for other layouts."""
-    whole = cfg.pipe_parallel_size <= 1 and cfg.model_parallel_size == 1
-    if not whole or cfg.precision != "bfloat16" or cfg.zero_stage != 1 or cfg.offload is not None:
+    counted = (
+        cfg.pipe_parallel_size <= 1
+        and cfg.model_parallel_size == 1
+        and cfg.precision == "bfloat16"
+        and cfg.zero_stage == 1
+        and cfg.offload is None
+        and not (cfg.checkpoint_activations and cfg.recompute_granularity == "selective")
+    )
+    if not counted:
         return []
     return list(_advice(cfg, padded_vocab_size, available_gib))
 

@@ -57,9 +57,11 @@ def test_advice(tmp_path: Path) -> None:
 
 
 def test_no_advice_for_what_is_not_counted() -> None:
-    """Slices and stages."""
+    """Slices, stages, a part of the activations."""
     for key in ("model_parallel_size", "pipe_parallel_size"):
         assert advice(load_config("1-3B", overrides={key: 2}, world_size=2), VOCABULARY, 140) == []
+    selective = load_config("1-3B", overrides={"recompute_granularity": "selective"}, world_size=1)
+    assert advice(selective, VOCABULARY, 140) == []
 
 
 def test_config_show_says_it_for_a_gpu() -> None:
