@@ -1,6 +1,7 @@
 # `make help` lists the targets. PYTHON=python3.11 chooses the interpreter that makes .venv.
 PYTHON ?= python3
-WORKERS ?= 2
+# Twice the cores: many tests wait, for schedulers and for processes to end.
+WORKERS ?= 4
 BIN := .venv/bin
 
 export OMP_NUM_THREADS ?= 1
@@ -26,9 +27,10 @@ lint: venv ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: services lint ## what CI runs: lint, the fast tests, then whole runs, a real Slurm and a real Grid Engine
-	$(BIN)/python -m pytest -n $(WORKERS)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "(cluster or ci) and not full"
+test: ## what CI runs: lint, the fast tests, whole runs, a real Slurm and a real Grid Engine
+	@$(MAKE) --no-print-directory -j2 services venv
+	@$(MAKE) --no-print-directory lint
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not full and not gpu"
 
 test-full: test ## everything of `make test`, then the large counts
 	$(BIN)/python -m pytest -m full
