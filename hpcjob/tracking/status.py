@@ -129,7 +129,9 @@ def _told(report: Report, source: Source, record: ExitRecord | None, past: Repor
     code = report.exit_code if record is None else record.code
     if code is None and past is not None:
         code = past.exit_code
-    return Status(report.state, code, report.reason, source)
+    # Grid Engine notes a job that it gave up with its lost node as one that ended well.
+    state = State.FAILED if report.state is State.COMPLETED and code else report.state
+    return Status(state, code, report.reason, source)
 
 
 def _absent(problem: str | None) -> str:

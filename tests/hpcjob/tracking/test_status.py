@@ -121,6 +121,13 @@ def test_history_says_why_and_the_record_which_code(state: State) -> None:
     assert (found.state, found.exit_code, found.source) == (state, 143, "history")
 
 
+def test_a_record_of_a_failure_is_believed_against_a_history_of_success() -> None:
+    """Grid Engine's accounting has exit_status 0 of a job that was given up with its lost node (qdel -f)."""
+    leave(137)
+    told = status(ABSENT, says(State.COMPLETED, 0))
+    assert (told.state, told.exit_code) == (State.FAILED, 137)
+
+
 def test_history_without_a_record() -> None:
     """The script was killed: the scheduler's code is used, or none."""
     assert status(ABSENT, says(State.FAILED, 137)).exit_code == 137
