@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ CLUSTER_TESTS = Path(__file__).parent / "cluster"
 
 def pytest_configure(config: pytest.Config) -> None:
     """Leave out what needs more than this machine's Python, unless it is asked for by ``-m`` or by its path."""
+    # A shell's background job ignores Ctrl-C, and so would the commands under test, which inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.option.markexpr:
         return
     asked = [(config.invocation_params.dir / name.partition("::")[0]).resolve() for name in config.args]

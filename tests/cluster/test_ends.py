@@ -53,8 +53,13 @@ def start_sleeping_ranks(user: User, launcher: str) -> str:
     return id_
 
 
-@pytest.mark.parametrize("victim", ["rank", "launcher", "script"])
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+KILLS = [(launcher, "rank") for launcher in LAUNCHERS] + [("pdsh", "launcher"), ("torchrun", "script")]
+OTHER_KILLS = [(each, victim) for each in LAUNCHERS for victim in ("launcher", "script") if (each, victim) not in KILLS]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "victim"), [*KILLS, *(pytest.param(*other, marks=pytest.mark.full) for other in OTHER_KILLS)]
+)
 def test_no_process_is_left_after_kill(user: User, bed: Testbed, launcher: str, victim: str) -> None:
     """SIGKILL of one rank, of the launcher or of the job script ends all processes of the job on all nodes."""
     idle = on_nodes(bed)
@@ -71,7 +76,9 @@ def test_no_process_is_left_after_kill(user: User, bed: Testbed, launcher: str, 
     assert user.status(id_)["state"] == "FAILED"
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize(
+    "launcher", ["torchrun", "pdsh", *(pytest.param(other, marks=pytest.mark.full) for other in ("mpirun", "srun"))]
+)
 def test_warning_before_the_walltime_saves_a_checkpoint(user: User, training: Training, launcher: str) -> None:
     """The scheduler's signal before the walltime makes every rank save and end; the job's code is 85."""
     save = user.folder / "checkpoints"

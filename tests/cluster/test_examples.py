@@ -129,6 +129,7 @@ def test_tokenisation_in_an_array_and_a_merge(somebody: User) -> None:
 # --- evaluation -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_evaluation_of_checkpoints_in_an_array(somebody: User, training: Training) -> None:
     """A run leaves two checkpoints; an element evaluates each; the table has the loss of both, the later one lower."""
     save = somebody.folder / "checkpoints"

@@ -63,7 +63,7 @@ def test_two_nodes(user: User, bed: Testbed) -> None:
     assert bed.login.run("squeue", "-h").stdout == ""
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", "pdsh"])
+@pytest.mark.parametrize("launcher", ["mpirun", pytest.param("pdsh", marks=pytest.mark.full)])
 def test_other_launchers(user: User, launcher: str) -> None:
     """Inside the step that is the shell, Open MPI and pdsh reach both nodes too."""
     ask = "launch bash -c 'echo rank $RANK on $(uname -n) >seen.$RANK'; cat seen.*"

@@ -118,9 +118,9 @@ def test_killed_while_accounting_lags(user: GridEngineUser, cell: GridEngine) ->
     """Gone from the queue, no exit record, not in qacct yet: UNKNOWN, which is no end; then FAILED with its signal."""
     text = cell.qconf("-sconf", "global")
     slow = cell.folder / "conf" / "slow"
-    slow.write_text(text.replace("accounting_flush_time=00:00:00", "accounting_flush_time=00:00:25"))
+    slow.write_text(text.replace("accounting_flush_time=00:00:00", "accounting_flush_time=00:00:12"))
     cell.qconf("-Mconf", _named(slow, "global"))
-    # Once a record appears, the next one has its 25 s before it.
+    # Once a record appears, the next one has its 12 s before it.
     first = user.run("qsub", "-terse", "-b", "y", "-o", "/dev/null", "-j", "y", "true").stdout.strip()
     known = ["qacct", "-j", first]
     wait_until(lambda: user.run(*known, check=False).returncode == 0, 60, "no record", pause_s=0.2)
@@ -221,7 +221,7 @@ def expected(training: Training, bed: Testbed) -> dict[int, float]:
     return user.losses("latest")
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
+@pytest.mark.parametrize("launcher", ["mpirun", pytest.param("torchrun", marks=pytest.mark.full)])
 def test_two_nodes_train(user: GridEngineUser, training: Training, expected: dict[int, float], launcher: str) -> None:
     """``-l rt_F=2`` and four ranks: the losses are those of one process to 1e-5."""
     job = user.submit(

@@ -283,6 +283,7 @@ def write(name):
     os.makedirs(f"{folder}/{name}/json", exist_ok=True)
     open(f"{folder}/{name}/nccl_trace_rank_{rank}", "wb").write(_dump_fr_trace())
     open(f"{folder}/{name}/json/nccl_trace_rank_{rank}.json", "wb").write(_dump_fr_trace_json())
+    meet(name + " written")  # or a fast rank would end what a slow one is yet to record as waiting
 
 for _ in range(3):
     dist.all_reduce(torch.ones(4))

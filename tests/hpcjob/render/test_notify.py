@@ -45,7 +45,7 @@ def test_qdel_leaves_the_trainer_time_to_save(world: World, launcher: str) -> No
         assert (told["code"], told["signal"], told["step"]) == (86, "USR2", "train")
 
 
-@pytest.mark.ci
+@pytest.mark.full
 def test_before_the_limit_the_timer_has_asked_already(world: World) -> None:
     """What the walltime asked for stays: the code is that of a run saved for it."""
     slow = TRAINER.replace("case $(<", "sleep 2\ncase $(<")

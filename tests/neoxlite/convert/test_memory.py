@@ -12,7 +12,7 @@ import pytest
 SCRIPT = Path(__file__).parents[3] / "benchmarks" / "convert_memory.py"
 
 
-@pytest.mark.ci
+@pytest.mark.full
 def test_no_conversion_takes_more_than_the_largest_group(tmp_path: Path) -> None:
     """Every conversion stays under 1.3 times the largest group of tensors, of 64 MiB here; in fact it is constant."""
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
