@@ -251,5 +251,9 @@ def whole(name: str, parameter: Parameter, slices: list[Weight], spec: ModelSpec
     """
     if parameter.dim is not None:
         return joined(slices, parameter.dim, parameter.parts)
-    added = spec.parallel_residual and name.endswith(("attention.dense.bias", "mlp.linear2.bias"))
-    return combined(slices, mean=not added)
+    return combined(slices, mean=not counts_by_sum(name, spec))
+
+
+def counts_by_sum(name: str, spec: ModelSpec) -> bool:
+    """Tell whether a parameter that every tensor-parallel rank has counts by the sum over them; see `whole`."""
+    return spec.parallel_residual and name.endswith(("attention.dense.bias", "mlp.linear2.bias"))

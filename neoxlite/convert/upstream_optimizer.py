@@ -16,8 +16,8 @@ from neoxlite.checkpoint.optimizer_state import MASTER, MOMENTS
 from neoxlite.config import NeoxConfig
 from neoxlite.convert.pickles import FragmentAddress, PickledFile
 from neoxlite.convert.shape import Parameter
-from neoxlite.convert.upstream import Upstream
-from neoxlite.convert.weight import Weight, joined, part, shaped, stacked
+from neoxlite.convert.upstream import Upstream, counts_by_sum
+from neoxlite.convert.weight import Weight, combined, joined, part, shaped, stacked
 from neoxlite.errors import CheckpointError
 from neoxlite.model.naming import TIED_KEY
 from neoxlite.model.spec import ModelSpec
@@ -45,14 +45,19 @@ def optimizer_of(
         ranks = slices.get(name, {})
         if set(ranks) != set(range(upstream.tensor_size)):
             raise CheckpointError(f"{upstream.folder} has no optimizer state of {name}", hint=_LEAVE_OUT)
-        state[name] = {kind: _whole(upstream, name, parameter, ranks, kind) for kind in ranks[0]}
+        added = counts_by_sum(name, spec)
+        state[name] = {
+            kind: _whole(upstream, name, parameter, ranks, kind, added=added and kind == MASTER) for kind in ranks[0]
+        }
     return state, step
 
 
 _Slices = dict[str, dict[int, dict[str, Weight]]]  # parameter -> tensor rank -> kind -> flat slice
 
 
-def _whole(upstream: Upstream, name: str, parameter: Parameter, ranks: dict[int, Any], kind: str) -> Weight:
+def _whole(
+    upstream: Upstream, name: str, parameter: Parameter, ranks: dict[int, Any], kind: str, *, added: bool
+) -> Weight:
     shape = list(parameter.shape)
     if parameter.dim is not None:
         shape[parameter.dim] //= upstream.tensor_size
@@ -65,6 +70,8 @@ def _whole(upstream: Upstream, name: str, parameter: Parameter, ranks: dict[int,
                 hint=_LEAVE_OUT,
             )
         parts.append(shaped(weight, tuple(shape)) if len(weight.shape) == 1 else weight)
+    if added:
+        return combined(parts, mean=False)
     # What every rank has gets the same gradient on all of them.
     return parts[0] if parameter.dim is None else joined(parts, parameter.dim, parameter.parts)
 

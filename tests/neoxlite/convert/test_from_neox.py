@@ -442,3 +442,26 @@ def test_shards_of_deepspeed_give_the_whole_optimizer_state(
     config.write_text(yaml.safe_dump(yaml.safe_load(config.read_text()) | layout))
     other = load_config(config, world_size=2)
     assert world.run(2, filled_otherwise, other, tmp_path / "ds" / "global_step2", done.folder) == [[], []]
+
+
+@pytest.mark.ci
+def test_master_weights_of_summed_biases_are_their_sum(world: Any, tmp_path: Path) -> None:
+    """Under gpt_j_residual each of two slices has a bias of its own, and the sum counts: of the fp32 masters too."""
+    from neoxlite.checkpoint.optimizer_state import MASTER
+    from neoxlite.config import load_config
+    from neoxlite.convert.neox_model import NeoxModel
+    from neoxlite.convert.upstream import Upstream
+
+    keys = {"gpt_j_residual": True, "precision": "bfloat16", "pipe_parallel_size": 2, "model_parallel_size": 2}
+    config = tmp_path / "run.yml"
+    keys |= {"zero_optimization": {"stage": 1}, "pipe_partition_method": "uniform"}
+    config.write_text(yaml.safe_dump(neox_config(DATA["pipe"]["config"]) | keys))
+    cfg = load_config(config, world_size=4)
+    rows = np.random.default_rng(1).integers(0, 64, (2, 1, 2, 9))
+    world.run(4, saved_by_deepspeed, cfg, tmp_path / "ds", tmp_path / "own", rows)
+    model = NeoxModel.of(Upstream.open(tmp_path / "ds" / "global_step2"), cfg)
+    state, _ = model.optimizer()
+    for name, weight in model.weights.items():
+        found = state[name][MASTER].whole()
+        assert torch.equal(found.to(torch.bfloat16), weight.whole()), name
+        assert found.abs().sum() > 0
