@@ -149,12 +149,13 @@ def make_plan(
     if gpus > profile.node.gpus:
         raise InputError(
             f"gpus_per_node: {gpus} asked, a node of {_where(profile, queue)} has {profile.node.gpus}",
-            hint=f"ask for at most {profile.node.gpus}, or for more nodes",
+            hint=f"ask for at most {profile.node.gpus}, or for more nodes" if profile.node.gpus else "ask for none",
         )
     procs = (job.procs_per_node or gpus or 1) if trains else 1
     walltime_s = _walltime_s(job, profile, queue)
-    if trains and procs < profile.node.gpus:
-        told.append(f"{_count(procs, 'rank')} on each node of {profile.node.gpus} GPUs: the others stay idle")
+    held = gpus if _gives_gpus_by_number(job, profile) else profile.node.gpus
+    if trains and procs < held:
+        told.append(f"{_count(procs, 'rank')} on each node of {_count(held, 'GPU')}: the others stay idle")
     if not account and (profile.scheduler.account_required or profile.scheduler.account not in ("none", "--account")):
         told.append(_no_account(profile))
     return Plan(
@@ -180,6 +181,14 @@ def make_plan(
         job_source=job_source,
         profile_source=profile_source,
     )
+
+
+def _gives_gpus_by_number(job: JobFile, profile: ClusterProfile) -> bool:
+    """Return whether a job holds the GPUs that it asks for, and not all of its nodes."""
+    scheduler = profile.scheduler
+    if scheduler.type == "slurm":
+        return scheduler.gpu_request != "none" and not job.exclusive
+    return scheduler.type == "pbs" and "{gpus}" in scheduler.select and not job.exclusive
 
 
 def _queue(job: JobFile, profile: ClusterProfile) -> tuple[str | None, list[str]]:

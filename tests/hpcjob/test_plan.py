@@ -63,6 +63,7 @@ def test_topology(profile: str, job: dict[str, Any], procs: int, gpus: int) -> N
             "nodes: 2 asked, abci3 (rt_HG) allows 1 per job\nask for at most 1 node",
         ),
         ("local", {"nodes": 2}, "nodes: 2 asked, local allows 1 per job\n"),
+        ("local", {"gpus_per_node": 4}, "gpus_per_node: 4 asked, a node of local has 0\nask for none"),
         (
             "abci3",
             {"walltime": "168:00:01"},
@@ -97,6 +98,22 @@ def test_topology(profile: str, job: dict[str, Any], procs: int, gpus: int) -> N
 def test_what_does_not_fit_the_cluster(profile: str, job: dict[str, Any], message: str) -> None:
     """The key, the value, the limit and its queue are named before anything waits in a queue."""
     assert refusal(job, profile).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("profile", "job", "held"),
+    [
+        ("lab", {"gpus_per_node": 0}, None),
+        ("lab", {"gpus_per_node": 2}, None),
+        ("lab", {"gpus_per_node": 2, "procs_per_node": 1}, "1 rank on each node of 2 GPUs"),
+        ("lab", {"procs_per_node": 2}, "2 ranks on each node of 8 GPUs"),
+        ("lab", {"gpus_per_node": 2, "exclusive": True}, "2 ranks on each node of 8 GPUs"),
+        ("abci3", {"gpus_per_node": 2}, "2 ranks on each node of 8 GPUs"),
+    ],
+)
+def test_gpus_that_stay_idle(profile: str, job: dict[str, Any], held: str | None) -> None:
+    """Those that a job holds: what it asked for where GPUs are given by number, else all of its nodes."""
+    assert plan(job, profile).notes == (() if held is None else (f"{held}: the others stay idle",))
 
 
 def test_limits_of_a_size() -> None:
