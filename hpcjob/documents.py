@@ -24,6 +24,7 @@ _MAX_NODES = 50_000
 _SCHEMAS = ("job file", "profile")
 _OF_OPTION = "value"  # what `parse` reads for `set_text`
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.+?)`")
+_NOT_TAKEN = re.compile(r"Invalid enum value (.+)")
 _AT = re.compile(r" - at `(.*)`$")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")  # `[...]`, some value of a mapping, says nothing
 
@@ -193,8 +194,11 @@ def _explain(message: str, document: Document, kind: type[msgspec.Struct], what:
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known keys: {', '.join(sorted(known))}"
         return InputError(f"{document.place((*path, name))}: {what} has no key {dotted((*path, name))!r}", hint=hint)
+    words = f"{message[0].lower()}{message[1:]}{_found(document, path)}"
+    if (wrong := _NOT_TAKEN.match(message)) and (taken := _taken(kind, path)):
+        words = f"{wrong[1]} is not {'one of ' if len(taken) > 1 else ''}{', '.join(taken)}"
     return InputError(
-        f"{document.place(path)}: {dotted(path) or what}: {message[0].lower()}{message[1:]}{_found(document, path)}",
+        f"{document.place(path)}: {dotted(path) or what}: {words}",
         hint=f"`hpcjob schema {what.split()[0]}` prints all keys and their types" if what in _SCHEMAS else None,
     )
 
@@ -215,6 +219,15 @@ def _field_names(kind: Any, path: Path_) -> list[str]:
     for part in path:
         info = _descend(info, part)
     return [f.encode_name for f in _structs(info) for f in f.fields]
+
+
+def _taken(kind: Any, path: Path_) -> list[str]:
+    """Return the values that a key takes; empty: they are not listed."""
+    info = msgspec.inspect.type_info(kind)
+    for part in path:
+        info = _descend(info, part)
+    members = info.types if isinstance(info, msgspec.inspect.UnionType) else [info]
+    return [str(value) for one in members if isinstance(one, msgspec.inspect.LiteralType) for value in one.values]
 
 
 def _structs(info: Any) -> list[Any]:
