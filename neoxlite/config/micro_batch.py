@@ -39,6 +39,10 @@ def memory_gib(cfg: NeoxConfig, padded_vocab_size: int, micro_batch: int, *, rec
     return (states + tokens * (activations + logits)) / GIB
 
 
+COUNTED = "bf16 with ZeRO stage 1, without pipeline, tensor parallelism, offload and selective recomputation"
+"""What `advice` can say something of."""
+
+
 def advice(cfg: NeoxConfig, padded_vocab_size: int, available_gib: float) -> list[str]:
     """Return what would be faster and has room in ``available_gib`` of a GPU; nothing for other layouts."""
     counted = (
@@ -48,6 +52,7 @@ def advice(cfg: NeoxConfig, padded_vocab_size: int, available_gib: float) -> lis
         and cfg.zero_stage == 1
         and cfg.offload is None
         and not (cfg.checkpoint_activations and cfg.recompute_granularity == "selective")
+        and not cfg.unsupported  # its parameters may be unknown
     )
     if not counted:
         return []

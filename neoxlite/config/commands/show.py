@@ -11,7 +11,7 @@ import click
 
 from neoxlite.config import NeoxConfig, Support, key_table, load_config, parse_assignments
 from neoxlite.config.commands.options import GPT2_VOCAB_SIZE, resolving
-from neoxlite.config.micro_batch import advice
+from neoxlite.config.micro_batch import COUNTED, advice
 from neoxlite.config.summary import describe, resolved, short
 
 
@@ -120,6 +120,8 @@ def _summary_rows(cfg: NeoxConfig, summary: dict[str, Any]) -> list[tuple[str, s
             ("FLOPs", f"{summary['flops_per_iteration']:.4e} an iteration, {summary['flops_per_token']:.4e} a token")
         )
     rows += [("faster", text) for text in summary.get("advice", [])]
+    if summary.get("advice") == [] and not cfg.unsupported:
+        rows.append(("faster", f"nothing found; looked at are {COUNTED}"))
     rows += [("note", text) for text in cfg.notes]
     rows += [("warning", text) for text in cfg.warnings]
     rows += [("cannot train", text) for text in cfg.unsupported]

@@ -64,11 +64,22 @@ def test_no_advice_for_what_is_not_counted() -> None:
     assert advice(selective, VOCABULARY, 140) == []
 
 
+def test_config_show_lists_what_cannot_be_trained_with_a_gpus_memory_too() -> None:
+    """A kind of attention whose parameters are not known here is no reason to refuse the listing."""
+    keys = ["--set", 'attention_config=[[["rwkv"], 24]]']
+    run = CliRunner().invoke(show, ["1-3B", "--keys", "none", "--gpu-memory", "80", *keys])
+    assert run.exit_code == 0, run.output
+    assert "cannot train  --set: attention_config: rwkv is not supported by neoxlite" in run.output
+    assert "faster" not in run.output
+
+
 def test_config_show_says_it_for_a_gpu() -> None:
     """One line each, and in JSON; without the memory nothing is said; a memory that is none is refused."""
     run = CliRunner().invoke(show, ["1-3B", "--keys", "none", "--gpu-memory", "140"])
     lines = [line for line in run.output.splitlines() if line.startswith("faster")]
     assert [line.split()[1] for line in lines] == ["checkpoint_activations:", "train_micro_batch_size_per_gpu"]
+    none = CliRunner().invoke(show, ["1-3B", "--keys", "none", "--gpu-memory", "24"]).output
+    assert "\nfaster      nothing found; looked at are bf16 with ZeRO stage 1, without pipeline, " in none
     told = json.loads(CliRunner().invoke(show, ["1-3B", "--json", "--gpu-memory", "24"]).output)
     assert told["advice"] == []
     assert "faster" not in CliRunner().invoke(show, ["1-3B", "--keys", "none"]).output
