@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from hpcjob import exitcodes
 from hpcjob.cli.files import write_new
 from hpcjob.cli.table import print_table
@@ -48,6 +50,10 @@ def run(name: str | None, write: str | None, *, force: bool, timeout_s: float, a
         extends = source.path.stem if is_shipped else str(source.path.resolve())
         target.parent.mkdir(parents=True, exist_ok=True)
         write_new(target, profile_text(profile, extends, rows, seen), force, option="--write", mode=0o644)
+        if seen.queues is None and profile.scheduler.type != "local":
+            click.echo(
+                "hpcjob: note: the scheduler told no queues: the profile has none but those it extends", err=True
+            )
     verdicts = {row.verdict for row in rows}
     return DIFFERS if "differs" in verdicts else NOT_SEEN if "unknown" in verdicts else exitcodes.OK
 

@@ -131,6 +131,19 @@ def test_the_place_of_a_written_profile(
     assert (tmp_path / "config" / "hpcjob" / "cluster_profiles" / "site.yml").is_file()
 
 
+def test_a_profile_of_a_scheduler_that_did_not_answer(
+    site: Any, here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written says little then, and that is said."""
+    site("pjm", "wisteria", {"modules": {"init": None, "use": [], "load": []}})
+    note = "hpcjob: note: the scheduler told no queues: the profile has none but those it extends\n"
+    assert main(["profile", "check", "-p", "site", "--write", str(tmp_path / "a.yml")]) == 64
+    assert note not in capsys.readouterr().err
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert main(["profile", "check", "-p", "site", "--write", str(tmp_path / "b.yml")]) == 64
+    assert note in capsys.readouterr().err
+
+
 def test_pjm(site: Any, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a list whose columns are a site's own, names alone are believed."""
     site("pjm", "wisteria", {"modules": {"init": None, "use": [], "load": []}, "versions": {"cuda": "12.4"}})
