@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -172,7 +173,7 @@ def _modules(profile: ClusterProfile, probe: Probe) -> Iterator[Row]:
 
 def _available(name: str, probe: Probe, profile: ClusterProfile, loaded: Sequence[str]) -> bool | None:
     said = probe.modules(
-        profile.modules, loaded=loaded, script=f"module -t avail {name} 2>&1", label=f"module avail {name}"
+        profile.modules, loaded=loaded, script=f"module -t avail {shlex.quote(name)} 2>&1", label=f"module avail {name}"
     )
     return None if said is None else any(one == name or one.startswith(f"{name}/") for one in _names(said))
 
@@ -180,7 +181,10 @@ def _available(name: str, probe: Probe, profile: ClusterProfile, loaded: Sequenc
 def _near(name: str, probe: Probe, profile: ClusterProfile, loaded: Sequence[str]) -> list[str]:
     family = name.partition("/")[0]
     said = probe.modules(
-        profile.modules, loaded=loaded, script=f"module -t avail {family} 2>&1", label=f"module avail {family}"
+        profile.modules,
+        loaded=loaded,
+        script=f"module -t avail {shlex.quote(family)} 2>&1",
+        label=f"module avail {family}",
     )
     return [one for one in _names(said or "") if one.startswith(f"{family}/")]
 
@@ -197,7 +201,9 @@ def _programs(profile: ClusterProfile, probe: Probe) -> Iterator[Row]:
     wanted["srun"] = profile.scheduler.type == "slurm"
     wanted[profile.launcher.mpirun] = profile.launcher.mpi and profile.scheduler.type != "local"
     wanted["ssh"] = wanted["pdsh"] = profile.ssh.access != "none"
-    script = "\n".join([*(f"printf '%s\\t%s\\n' {name} \"$(type -P {name})\"" for name in wanted), _VERSIONS])
+    script = "\n".join(
+        [*(f"printf '%s\\t%s\\n' {name} \"$(type -P -- {name})\"" for name in map(shlex.quote, wanted)), _VERSIONS]
+    )
     modules = profile.modules
     if modules.init or modules.load:
         said = probe.modules(modules, loaded=modules.load, script=script, label="the programs of a job")
