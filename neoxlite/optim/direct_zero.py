@@ -84,6 +84,8 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
         self._summed = 0
         self._groups = [self._group(number) for number in range(len(self.bit16_groups))]
         self._norm: Tensor | None = None
+        self._skipped: bool | None = False
+        """Whether the last step was; None: not looked at yet."""
 
     def _group(self, number: int) -> _Group:
         master = self.single_partition_of_fp32_groups[number]
@@ -165,6 +167,7 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
         """Clip and step, with nothing that waits for the device; a gradient that is not finite changes nothing."""
         self.micro_step_id = INITIAL_MICRO_STEP_ID
         self._norm = self._global_grad_norm = self._gradient_norm()
+        self._skipped = None
         coefficient = clip_coefficient(self._norm, self.clip_grad) / self._replicas
         for settings, group in zip(self.optimizer.param_groups, self._groups, strict=True):
             rates = self._rates(settings)
@@ -207,8 +210,17 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
 
     @property
     def overflow(self) -> bool:
-        """Whether the last step was skipped on the device. Reading it waits for the norm, not for the step."""
-        return self._norm is not None and not bool(torch.isfinite(self._norm))
+        """Whether the last step was skipped on the device; it then does not count, as with DeepSpeed's.
+
+        Reading it waits for the norm, not for the step. DeepSpeed's engine does so after each.
+        """
+        if self._skipped is None:
+            assert self._norm is not None
+            self._skipped = not bool(torch.isfinite(self._norm))
+            if self._skipped:
+                for settings in self.optimizer.param_groups:
+                    self.optimizer.state[settings["params"][0]]["step"] -= 1
+        return self._skipped
 
     @overflow.setter
     def overflow(self, value: bool) -> None:

@@ -103,6 +103,44 @@ def test_what_is_not_finite_changes_nothing(number: float) -> None:
     assert part.exp_avg.tolist() == part.exp_avg_sq.tolist() == [0.0] * 4
 
 
+def skipping(ranks: Any, cfg: Any) -> tuple[list[bool], int, int]:
+    """Take three steps, of which the last rank's gradient spoils the second: (skipped, steps counted, DeepSpeed's)."""
+    import deepspeed
+
+    from neoxlite.checkpoint.optimizer_state import OptimizerState
+    from neoxlite.model.spec import ModelSpec
+    from neoxlite.parallel.distributed import join_world, leave_world
+    from neoxlite.parallel.topology import Grid, create_topology
+    from neoxlite.training.create import create_engine
+
+    deepspeed.logger.setLevel("ERROR")
+    join_world(ranks, torch.device("cpu"))
+    topology = create_topology(Grid(1, cfg.data_parallel_size, cfg.model_parallel_size), ranks.rank)
+    engine = create_engine(cfg, ModelSpec.from_config(cfg, 512), topology, torch.device("cpu"), None)
+    parameter = next(engine.module.parameters())
+    spoils = False
+    parameter.register_hook(lambda grad: grad * float("nan") if spoils else grad)
+    batch = torch.arange(cfg.train_micro_batch_size_per_gpu * (cfg.seq_length + 1)).remainder(64)
+    skipped = []
+    for iteration in range(1, 4):
+        spoils = iteration == 2 and ranks.rank == ranks.world_size - 1
+        engine.set_lr(0.001)
+        step = engine.train_step([batch.view(-1, cfg.seq_length + 1)], iteration)
+        skipped.append(step.skipped)
+    steps = OptimizerState(engine).step
+    assert all(parameter.isfinite().all() for parameter in engine.module.parameters())
+    leave_world()
+    return skipped, steps, engine.deepspeed.skipped_steps
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+def test_a_step_that_one_rank_spoils_is_skipped_by_all_and_not_counted(slices: int, world: Any, config_of: Any) -> None:
+    """Two replicas, or two slices of a model: Adam's count, which corrects its bias, is of the steps taken."""
+    changes = {"precision": "bfloat16", "gradient_accumulation_steps": 1, "model_parallel_size": slices}
+    cfg = config_of(2, **changes, zero_optimization=zero("direct"))
+    assert world.run(2, skipping, cfg) == [([False, True, False], 2, 1)] * 2
+
+
 @pytest.mark.parametrize(
     ("changes", "key"),
     [({"precision": "fp32"}, "precision: fp32"), ({"zero_optimization": {"stage": 2}}, "zero_optimization.stage: 2")],
