@@ -14,6 +14,7 @@ from hpcjob.errors import InputError
 from hpcjob.job import JobFile
 from hpcjob.profile import SchedulerName
 from hpcjob.schedulers.directives import require
+from hpcjob.units import parse_walltime_s
 
 # submitit's shared names -> keys of a job file.
 _SHARED = {
@@ -113,6 +114,8 @@ def _in_job_file(name: str, value: Any, place: str) -> Any:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
             raise InputError(f"{place}: {value!r} is no number of minutes", hint="give one above 0")
         return max(1, round(value * 60))
+    if name == "walltime" and isinstance(value, str):
+        parse_walltime_s(value, place)
     if isinstance(value, Mapping):
         return dict(value)
     return list(value) if isinstance(value, tuple) else value

@@ -94,6 +94,7 @@ def test_a_misspelt_name_is_told_in_a_line(cluster: str) -> None:
         ({"pbs_python": {"virtualenv": "x"}}, "pbs_python: job has no key 'python.virtualenv'"),
         ({"nodes": 0}, "nodes: nodes: expected `int` >= 1 (0)"),
         ({"timeout_min": 0}, "timeout_min: 0 is no number of minutes"),
+        ({"pbs_walltime": "1:xx"}, "pbs_walltime: '1:xx' is not a duration"),
     ],
 )
 def test_a_wrong_value_is_told_when_it_is_given(parameters: dict[str, Any], words: str) -> None:
