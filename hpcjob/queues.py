@@ -104,7 +104,7 @@ class _Candidate:
         if fewer:
             yield far * asked.nodes / fewer, f"{_count(fewer, 'node')} for {format_clock(asked.walltime_s)}{also}"
         if not longest_s and not fewer:
-            most = self.sizes[-1].nodes
+            most = self.sizes[-1].nodes if self.sizes else 1  # a limit of node hours alone, less than all this needs
             can_s = self.longest_s(most) or 0
             both = asked.nodes / most * max(1.0, asked.walltime_s / max(1, can_s))
             yield far * both, f"{_count(most, 'node')} for at most {format_clock(can_s)}{also}"

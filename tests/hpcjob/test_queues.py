@@ -8,7 +8,10 @@ import msgspec
 import pytest
 
 from hpcjob.errors import InputError
+from hpcjob.job import JobFile
+from hpcjob.load import Override, read_profile
 from hpcjob.profile import ClusterProfile
+from hpcjob.queues import choose
 from hpcjob.render import render
 from tests.hpcjob.test_plan import plan
 
@@ -112,3 +115,12 @@ def test_node_hours() -> None:
     with pytest.raises(InputError) as error:
         plan({"nodes": 64, "walltime": "37:00:00", "queue": "auto", "gpus_per_node": 8}, "abci2")
     assert str(error.value).endswith("it takes 64 nodes for at most 36:00:00, or 62 nodes for 37:00:00")
+
+
+def test_node_hours_that_allow_nothing() -> None:
+    """A queue whose only limit is less than a second of the job: refused by name, as any other."""
+    profile, _ = read_profile("lab", [Override("queues", {"big": {"node_hours": 0.0001}}, "test")])
+    with pytest.raises(InputError) as caught:
+        choose(JobFile(nodes=2), profile)
+    assert "no queue of lab takes 2 nodes" in caught.value.message
+    assert caught.value.hint == "nearest is big: it takes 1 node for at most 00:00:00"
