@@ -119,7 +119,7 @@ def skipping(ranks: Any, cfg: Any) -> tuple[list[bool], int, int]:
     engine = create_engine(cfg, ModelSpec.from_config(cfg, 512), topology, torch.device("cpu"), None)
     parameter = next(engine.module.parameters())
     spoils = False
-    parameter.register_hook(lambda grad: grad * float("nan") if spoils else grad)
+    parameter.register_hook(lambda grad: grad * float("nan") if spoils else grad)  # type: ignore[no-untyped-call]
     batch = torch.arange(cfg.train_micro_batch_size_per_gpu * (cfg.seq_length + 1)).remainder(64)
     skipped = []
     for iteration in range(1, 4):
