@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let two of four workers begin with the tests of real clusters, which wait: one alone would be the last by minutes.
+    """Let two of four workers begin with the tests of real clusters, which wait: one alone would be minutes late.
 
     Workers get equal stretches of the list (pytest-xdist, ``--dist worksteal``), the third one's begins in the middle.
     """
