@@ -35,6 +35,7 @@ _COUNTS = (
     "iteration", "consumed_samples", "skipped_steps", "optimizer_step", "world_size", "train_batch_size",
     "padded_vocab_size",
 )  # fmt: skip
+_SCALE = ("scale", "good_steps", "hysteresis_left")
 _KINDS: dict[str, type] = {**dict.fromkeys(_COUNTS, int), "with_optimizer": bool, "schedule": dict}
 
 
@@ -147,10 +148,17 @@ def _wrong(files: Any, training: Any) -> str | None:
             return f"training.{key} is {str(value)[:40]!r}"
     if not isinstance(training.get("architecture", {}), dict):
         return "training.architecture is no table"
+    scale = training.get("loss_scale")
+    if scale and not (isinstance(scale, dict) and all(_is_number(scale.get(key)) for key in _SCALE)):
+        return f"training.loss_scale is {str(scale)[:40]!r}"
     losses = training.get("losses", [])
     if not isinstance(losses, list) or not all(isinstance(loss, int | float) for loss in losses):
         return f"training.losses is {str(losses)[:40]!r}"
     return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
 
 
 def _is_count(value: Any) -> bool:

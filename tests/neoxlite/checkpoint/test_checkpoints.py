@@ -333,6 +333,7 @@ def test_another_depth_is_named_as_such(layers: int, command: Any, copy: Path, c
         ("training", "with_optimizer", 1, "training.with_optimizer is '1'"),
         ("training", "schedule", [1], r"training.schedule is '\[1\]'"),
         ("training", "architecture", 3, "training.architecture is no table"),
+        ("training", "loss_scale", {"scale": 4.0}, "training.loss_scale is "),
         ("files", "layer_00.safetensors", {"bytes": "many"}, "files.layer_00.safetensors has no bytes and crc32"),
         (None, "files", [["a", 1]], "files is no table"),
         (None, "training", "x", "training is no table"),
