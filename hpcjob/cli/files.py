@@ -18,7 +18,7 @@ def write_new(path: Path, text: str, force: bool, *, option: str = "--output", m
     from neoxlite.common.files import write_whole
 
     is_special = path.exists() and not path.is_file() and not path.is_dir()
-    if path.exists() and not force and not is_special:
+    if (path.exists() or path.is_symlink()) and not force and not is_special:
         raise InputError(f"{option}: {path} exists", hint="give another name, or --force to replace it")
     try:
         if is_special:  # to rename a file over a device would remove the device

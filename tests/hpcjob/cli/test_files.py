@@ -31,3 +31,14 @@ def test_a_file_is_kept(here: Path) -> None:
     assert (here / "a").read_text() == "2"
     with pytest.raises(InputError, match="--output: "):
         write_new(here, "2", force=True)
+
+
+def test_a_link_that_leads_nowhere_is_there(tmp_path: Path) -> None:
+    """It is not replaced without --force, as any other name that is taken."""
+    link = tmp_path / "setup.sh"
+    link.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="exists"):
+        write_new(link, "text", force=False)
+    assert link.is_symlink()
+    write_new(link, "text", force=True)
+    assert link.read_text() == "text"
