@@ -24,16 +24,3 @@ def pytest_configure(config: pytest.Config) -> None:
     if not any(path.is_file() for path in asked):
         left_out.append("ci")
     config.option.markexpr = " and ".join(f"not {tier}" for tier in left_out)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let two of four workers begin with the tests of real clusters, which wait: one alone would be minutes late.
-
-    Workers get equal stretches of the list (pytest-xdist, ``--dist worksteal``), the third one's begins in the middle.
-    """
-    on_cluster = [item for item in items if item.get_closest_marker("cluster")]
-    others = [item for item in items if not item.get_closest_marker("cluster")]
-    half, middle = len(on_cluster) // 2, len(items) // 2
-    between = max(middle - half, 0)
-    items[:] = on_cluster[:half] + others[:between] + on_cluster[half:] + others[between:]
