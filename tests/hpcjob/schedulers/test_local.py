@@ -122,9 +122,11 @@ def test_a_killed_script_is_failed_with_its_signal() -> None:
 
 def test_supervisor_killed_then_script_ends_by_itself() -> None:
     """The exit record decides."""
-    record = submit_local("sleep 0.5; exit 5")
+    mark = f"2.{os.getpid()}1"
+    record = submit_local(f"sleep {mark}; exit 5")
     job = read_local_job(record.jobdir, record.id)
     assert job is not None
+    until(lambda: running(f"sleep\0{mark}"))  # a script that has not begun leaves no record
     os.kill(job.supervisor, signal.SIGKILL)
     status = end_of(record)
     assert (status.state, status.exit_code, status.source) == (State.FAILED, 5, "exit record")
