@@ -23,6 +23,8 @@ SLOWER_BY = 1.1
 """Times the median of the other ranks: what healthy nodes of one kind stay within."""
 OF_AN_ITERATION = 0.02
 """What the difference must come to: below it nothing would be gained."""
+OF_THE_WORST = 0.5
+"""What the difference must come to beside the slowest rank's: all wait for that one, whatever the lesser ones do."""
 INTERVALS = 3
 """Log intervals in a row: a hiccup is no slow node."""
 
@@ -88,6 +90,11 @@ class Straggler:
     others_s: float
     """Median of the other ranks of its stage."""
 
+    @property
+    def lost_s(self) -> float:
+        """Seconds that all ranks wait for it, if it is the slowest."""
+        return self.own_s - self.others_s
+
 
 class Stragglers:
     """Follows the ranks over log intervals, and names each one once as long as it stays slow."""
@@ -120,10 +127,10 @@ class Stragglers:
         for stage in self._stages if own_s else ():
             for rank in stage:
                 others_s = statistics.median(own_s[other] for other in stage if other != rank)
-                difference_s = own_s[rank] - others_s
-                if own_s[rank] > SLOWER_BY * others_s and difference_s > OF_AN_ITERATION * iteration_s:
+                if own_s[rank] > SLOWER_BY * others_s and own_s[rank] - others_s > OF_AN_ITERATION * iteration_s:
                     found.append(Straggler(rank, own_s[rank], others_s))
-        return found
+        worst_s = max((rank.lost_s for rank in found), default=0.0)
+        return [rank for rank in found if rank.lost_s >= OF_THE_WORST * worst_s]
 
 
 def straggler_line(found: Straggler, host: str) -> str:

@@ -46,6 +46,19 @@ def test_a_rank_is_named_after_three_slow_intervals_and_once() -> None:
         assert stragglers.add(slow, 20.0) == ([], [])
 
 
+def test_a_rank_is_not_named_beside_one_that_is_far_slower() -> None:
+    """All wait for the slowest: a rank that loses less than half as much is named when that one is mended."""
+    stragglers = Stragglers(Topology(Grid(pipeline=2, data=2)))
+    # Stage by stage, from a run on a machine of two cores where another rank slept.
+    both, after = [0.0308, 0.4248, 0.0083, 0.0385], [0.0308, 0.0310, 0.0083, 0.0385]
+    named = [found.rank for _ in range(4) for found in stragglers.add(both, 0.531)[0]]
+    assert named == [1]
+    assert [stragglers.add(after, 0.531)[1] for _ in range(2)] == [[1], []]
+    assert [found.rank for found in stragglers.add(after, 0.531)[0]] == [3]
+    equal = Stragglers(Topology(Grid(data=4)))
+    assert [found.rank for _ in range(3) for found in equal.add([1.0, 1.5, 1.8, 1.0], 2.0)[0]] == [1, 2]
+
+
 def test_ranks_of_one_stage_are_compared() -> None:
     """Stages differ in their work; tensor-parallel ranks are slow together, and are all named."""
     stragglers = Stragglers(Topology(Grid(pipeline=2, data=2, tensor=2)))
