@@ -134,7 +134,8 @@ class SelfAttention(nn.Module):
         assert self.rotary is not None
         matrix = self.query_key_value
         tables = self.rotary.tables(x.shape[1], x.device, x.dtype)
-        return qkv_rotary(x, matrix.weight, matrix.bias, tables, (self.heads, self.kv_heads), fp8=self.fp8)
+        heads, group = (self.heads, self.kv_heads), matrix.topology.group_name("tensor")
+        return qkv_rotary(x, matrix.weight, matrix.bias, tables, heads, fp8=self.fp8, group=group)
 
 
 def _mask(length: int, past: int, window: int | None, device: torch.device) -> Tensor | None:

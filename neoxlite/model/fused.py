@@ -18,31 +18,36 @@ from torch import Tensor
 from neoxlite.model.products import backward_product, forward_product
 
 
-def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor | None, *, tanh: bool, fp8: bool = False) -> Tensor:
+def linear_gelu(
+    x: Tensor, weight: Tensor, bias: Tensor | None, *, tanh: bool, fp8: bool = False, group: str | None = None
+) -> Tensor:
     """Return gelu(x @ weight.T + bias): (..., in) -> (..., out).
 
     Args:
         tanh: GELU by its tanh approximation.
         fp8: the products are in fp8.
+        group: name of the tensor-parallel group whose ranks have the other rows of ``weight``.
     """
-    out: Tensor = _LinearGelu.apply(x.reshape(-1, x.shape[-1]), weight, bias, tanh, fp8)  # type: ignore[no-untyped-call]
+    out: Tensor = _LinearGelu.apply(x.reshape(-1, x.shape[-1]), weight, bias, tanh, fp8, group)  # type: ignore[no-untyped-call]
     return out.view(*x.shape[:-1], -1)
 
 
 class _LinearGelu(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tanh: bool, fp8: bool) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tanh: bool, fp8: bool, group: str | None
+    ) -> Tensor:
         inner, *kept = forward_product(x, weight, bias, fp8=fp8)
         ctx.save_for_backward(inner, *kept)
-        ctx.tanh, ctx.fp8, ctx.biased = tanh, fp8, bias is not None
+        ctx.tanh, ctx.fp8, ctx.group, ctx.biased = tanh, fp8, group, bias is not None
         return _gelu(inner, tanh)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         inner, *kept = ctx.saved_tensors
         grad, grad_bias, largest = torch.ops.neoxlite.gelu_backward(grad.contiguous(), inner, ctx.tanh, ctx.fp8)
-        grad_x, grad_weight = backward_product(grad, kept, largest, fp8=ctx.fp8)
-        return grad_x, grad_weight, grad_bias if ctx.biased else None, None, None
+        grad_x, grad_weight = backward_product(grad, kept, largest, fp8=ctx.fp8, group=ctx.group)
+        return grad_x, grad_weight, grad_bias if ctx.biased else None, None, None, None
 
 
 def _gelu(x: Tensor, tanh: bool) -> Tensor:
@@ -92,6 +97,7 @@ def qkv_rotary(
     heads: tuple[int, int],
     *,
     fp8: bool = False,
+    group: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return q (batch, heads, length, size), k and v (batch, kv_heads, length, size), q and k rotated.
 
@@ -101,9 +107,10 @@ def qkv_rotary(
         tables: cos and sin (length, rotated features) of `neoxlite.model.rotary`, whose halves are equal.
         heads: numbers of heads and of key/value heads.
         fp8: the products are in fp8.
+        group: name of the tensor-parallel group whose ranks have the other heads.
     """
     batch, length, _ = x.shape
-    q, k, v = _QKVRotary.apply(x.reshape(batch * length, -1), weight, bias, *tables, batch, *heads, fp8)  # type: ignore[no-untyped-call]
+    q, k, v = _QKVRotary.apply(x.reshape(batch * length, -1), weight, bias, *tables, batch, *heads, fp8, group)  # type: ignore[no-untyped-call]
     return q, k, v
 
 
@@ -120,10 +127,11 @@ class _QKVRotary(torch.autograd.Function):
         heads: int,
         kv_heads: int,
         fp8: bool,
+        group: str | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         qkv, *kept = forward_product(x, weight, bias, fp8=fp8)
         ctx.save_for_backward(cos, sin, *kept)
-        ctx.fp8, ctx.biased = fp8, bias is not None
+        ctx.fp8, ctx.group, ctx.biased = fp8, group, bias is not None
         q, k, v = split_heads(qkv.view(batch, -1, qkv.shape[-1]), heads, kv_heads)
         return rotate(q, cos, sin), rotate(k, cos, sin), v
 
@@ -131,8 +139,8 @@ class _QKVRotary(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin, *kept = ctx.saved_tensors
         grad, grad_bias, largest = torch.ops.neoxlite.qkv_backward(*grads, cos, sin, ctx.fp8)
-        grad_x, grad_weight = backward_product(grad, kept, largest, fp8=ctx.fp8)
-        return grad_x, grad_weight, grad_bias if ctx.biased else None, *[None] * 6
+        grad_x, grad_weight = backward_product(grad, kept, largest, fp8=ctx.fp8, group=ctx.group)
+        return grad_x, grad_weight, grad_bias if ctx.biased else None, *[None] * 7
 
 
 def split_heads(qkv: Tensor, heads: int, kv_heads: int) -> tuple[Tensor, Tensor, Tensor]:

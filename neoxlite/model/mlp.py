@@ -58,7 +58,8 @@ class MLP(nn.Module):
         """(batch, length, hidden) -> (batch, length, hidden)."""
         if self.fused_gelu:
             first = self.linear1
-            x = linear_gelu(x, first.weight, first.bias, tanh=self.gelu_tanh, fp8=self.fp8)
+            group = first.topology.group_name("tensor")
+            x = linear_gelu(x, first.weight, first.bias, tanh=self.gelu_tanh, fp8=self.fp8, group=group)
         else:
             x = self._activated(self.linear1(x))
         out: Tensor = self.linear2(x)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neoxlite.model import fp8 as _fp8
+from neoxlite.parallel.collectives import summed_products
 
 
 def forward_product(x: Tensor, weight: Tensor, bias: Tensor | None, *, fp8: bool) -> tuple[Tensor, ...]:
@@ -18,15 +19,18 @@ def forward_product(x: Tensor, weight: Tensor, bias: Tensor | None, *, fp8: bool
 
 
 def backward_product(
-    grad: Tensor, kept: Sequence[Tensor], largest: Tensor | None, *, fp8: bool
+    grad: Tensor, kept: Sequence[Tensor], largest: Tensor | None, *, fp8: bool, group: str | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of x and weight from that of the output, (rows, out).
 
     Args:
         kept: what `forward_product` returned behind the output.
         largest: the largest absolute value of ``grad``, if it is known.
+        group: name of the tensor-parallel group over which the gradient of x is summed.
     """
     if fp8:
         return _fp8.backward_product(grad, kept, largest)
     x, weight = kept
+    if group is not None:
+        return summed_products(grad, x, weight, group)
     return grad @ weight, grad.t() @ x

@@ -68,6 +68,7 @@ class Topology:
         self.rank = rank
         self.pipeline_rank, self.data_rank, self.tensor_rank = self.grid.coordinates(rank)
         self._groups = groups if groups is not None else {}
+        self._names = {axis: group.group_name for axis, group in self._groups.items() if group is not None}
         self.sequence_parallel = sequence_parallel and self.grid.tensor > 1
         """Whether each tensor-parallel rank has its part of the sequence between the sliced matrices."""
 
@@ -94,6 +95,10 @@ class Topology:
     def group(self, axis: str) -> ProcessGroup | None:
         """Return this rank's group along "pipeline", "data" or "tensor"; None if it is alone there."""
         return self._groups.get(axis) if getattr(self.grid, axis) > 1 else None
+
+    def group_name(self, axis: str) -> str | None:
+        """Return the name by which operations of a compiled graph know `group`; None if this rank is alone there."""
+        return self._names.get(axis) if getattr(self.grid, axis) > 1 else None
 
     def get_data_parallel_rank(self) -> int:
         """Rank among the model replicas."""
