@@ -49,7 +49,7 @@ class GPTModel(nn.Module):
         x = run_layers(middle, embedding(tokens), self.spec, self.topology)
         if labels is not None and self.fused_head_loss:
             assert isinstance(head, Head | TiedHead)
-            return head_loss(x, head.matrix, labels, loss_mask)
+            return head_loss(x, head.matrix, labels, loss_mask, self.topology)
         logits: Tensor = head(x)
         return logits if labels is None else token_loss(logits, labels, loss_mask, self.topology)
 

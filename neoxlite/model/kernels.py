@@ -49,19 +49,19 @@ def choose_kernels(cfg: Any, spec: ModelSpec, topology: Topology, device: torch.
     """
     chosen, asked = Kernels(), cfg.kernels or {}
     for key, problem in (
-        ("compile_blocks", _why_no_whole_weights(cfg) or _why_no_compiling(spec, topology, device)),
-        ("fused_head_loss", _why_no_whole_weights(cfg) or _why_no_fused_loss(cfg, topology, device)),
+        ("compile_blocks", _why_no_whole_weights(cfg) or _why_no_compiling(spec, device)),
+        ("fused_head_loss", _why_no_whole_weights(cfg) or _why_no_fused_loss(cfg, device)),
     ):
         setattr(chosen, key, _choose(f"kernels.{key}", asked.get(key), device, problem, chosen))
     for key, problem in (
-        ("fused_gelu", _why_no_fused_gelu(spec)),
-        ("fused_rotary", _why_no_fused_rotary(spec)),
-        ("deferred_residual", _why_no_deferring(spec, topology)),
+        ("fused_gelu", _why_no_fused_gelu(spec) or _why_no_parts(topology)),
+        ("fused_rotary", _why_no_fused_rotary(spec) or _why_no_parts(topology)),
+        ("deferred_residual", _why_no_deferring(spec)),
     ):
         wanted = asked.get(key)
         if wanted is None and (problem is not None or not chosen.compile_blocks):
             wanted = False  # of no use to this model, or to blocks whose other lines are already said
-        problem = problem or _why_no_whole_weights(cfg) or _why_no_slices(topology) or _why_no_triton(device)
+        problem = problem or _why_no_whole_weights(cfg) or _why_no_triton(device)
         setattr(chosen, key, _choose(f"kernels.{key}", wanted, device, problem, chosen))
     if asked.get("fp8"):
         chosen.fp8 = _choose("kernels.fp8", True, device, _why_no_fp8(cfg, spec, topology, device), chosen)
@@ -87,19 +87,13 @@ def _why_no_whole_weights(cfg: Any) -> str | None:
     return None
 
 
-def _why_no_fused_loss(cfg: Any, topology: Topology, device: torch.device) -> str | None:
+def _why_no_fused_loss(cfg: Any, device: torch.device) -> str | None:
     if cfg.precision == "fp16":
         return "precision fp16: it forms the gradients before the loss scale lifts them, and small ones would be lost"
-    if topology.tensor_size > 1:
-        return f"model_parallel_size {topology.tensor_size} slices the head"
-    if topology.pipeline_size > 1:
-        return f"pipe_parallel_size {topology.pipeline_size}: the loss is apart from the head there"
     return _why_no_triton(device)
 
 
-def _why_no_compiling(spec: ModelSpec, topology: Topology, device: torch.device) -> str | None:
-    if topology.tensor_size > 1:
-        return f"model_parallel_size {topology.tensor_size}: collectives stand inside the blocks"
+def _why_no_compiling(spec: ModelSpec, device: torch.device) -> str | None:
     if spec.checkpoint_activations and spec.recompute_granularity == "selective":
         return "recompute_granularity selective, which looks at each operation"
     if spec.hidden_dropout or spec.attention_dropout:
@@ -115,17 +109,15 @@ def _why_no_fused_rotary(spec: ModelSpec) -> str | None:
     return None if spec.pos_emb == "rotary" else f"pos_emb {spec.pos_emb}"
 
 
-def _why_no_deferring(spec: ModelSpec, topology: Topology) -> str | None:
+def _why_no_deferring(spec: ModelSpec) -> str | None:
     if spec.checkpoint_activations:
         return "checkpoint_activations, which would keep two tensors a block instead of one"
-    if topology.pipeline_size > 1:
-        return f"pipe_parallel_size {topology.pipeline_size}: one tensor goes from stage to stage"
     return None
 
 
-def _why_no_slices(topology: Topology) -> str | None:
-    if topology.tensor_size > 1:
-        return f"model_parallel_size {topology.tensor_size}: collectives stand between the matrices and what is fused"
+def _why_no_parts(topology: Topology) -> str | None:
+    if topology.sequence_parallel:
+        return "sequence_parallel: the parts of a sequence are gathered between norm and matrix"
     return None
 
 

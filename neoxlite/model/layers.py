@@ -197,6 +197,11 @@ class TiedOutput(nn.Module):
         super().__init__()
         self.word_embeddings = VocabularyTable((spec.padded_vocab_size, spec.hidden_size), topology)
 
+    @property
+    def matrix(self) -> Tensor:
+        """The copy's weights (padded vocabulary / tp, hidden)."""
+        return self.word_embeddings.weight
+
     def forward(self, x: Tensor) -> Tensor:
         """(batch, length, hidden) -> (batch, length, padded vocabulary / tp)."""
         return self.word_embeddings.logits(x)

@@ -78,6 +78,19 @@ class _Scatter(torch.autograd.Function):
         return gather_parts(grad, ctx.group, ctx.ranks), None, None
 
 
+class _Gather(torch.autograd.Function):
+    """The parts of a sequence together forward; backward the sum over the group, of which each rank keeps its part."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: str, ranks: int) -> Tensor:
+        ctx.group, ctx.ranks = group, ranks
+        return gather_parts(x, group, ranks)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return finished(_start_scatter(grad, ctx.group, ctx.ranks)), None, None
+
+
 class _GatheredProduct(torch.autograd.Function):
     """``x @ W.T + b`` of the parts of ``x`` together; keeps this rank's part only, and gathers again backward."""
 
@@ -91,7 +104,7 @@ class _GatheredProduct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None]:
         x, weight = ctx.saved_tensors
-        gathering = _start_gather(x, ctx.group, ctx.ranks)
+        gathering = start_gather(x, ctx.ranks, ctx.group)
         scattering = _start_scatter(grad @ weight, ctx.group, ctx.ranks)
         rows = grad.reshape(-1, grad.shape[-1])
         grad_weight = rows.t() @ _joined(finished(gathering), x, ctx.ranks).reshape(-1, x.shape[-1])
@@ -118,7 +131,8 @@ def summed_products(grad: Tensor, x: Tensor, weight: Tensor, group: str) -> tupl
     return finished(summing), grad_weight
 
 
-def _start_gather(x: Tensor, group: str, ranks: int) -> Tensor:
+def start_gather(x: Tensor, ranks: int, group: str) -> Tensor:
+    """Begin to gather the group's tensors like ``x``, one behind the other along the first dimension."""
     started: Tensor = _ops.all_gather_into_tensor(x.contiguous(), ranks, group)
     return started
 
@@ -130,7 +144,7 @@ def _joined(parts: Tensor, x: Tensor, ranks: int) -> Tensor:
 
 def gather_parts(x: Tensor, group: str, ranks: int) -> Tensor:
     """Return (batch, length, ...) from the parts (batch, length / ranks, ...) of all ranks, in their order."""
-    return _joined(finished(_start_gather(x, group, ranks)), x, ranks)
+    return _joined(finished(start_gather(x, ranks, group)), x, ranks)
 
 
 def _start_scatter(x: Tensor, group: str, ranks: int) -> Tensor:
@@ -140,13 +154,17 @@ def _start_scatter(x: Tensor, group: str, ranks: int) -> Tensor:
     return started
 
 
-def copy_to_tensor_parallel(x: Tensor, topology: Topology) -> Tensor:
-    """Give ``x``, which is whole, to all tensor-parallel ranks; its gradient is the sum of theirs."""
+def whole_sequence(x: Tensor, topology: Topology) -> Tensor:
+    """Give ``x`` over the whole sequence to all tensor-parallel ranks; its gradient is the sum of theirs."""
     group = topology.group_name("tensor")
     if group is None:
         return x
-    copied: Tensor = _Copy.apply(x, group)  # type: ignore[no-untyped-call]
-    return copied
+    whole: Tensor
+    if topology.sequence_parallel:
+        whole = _Gather.apply(x, group, topology.tensor_size)  # type: ignore[no-untyped-call]
+    else:
+        whole = _Copy.apply(x, group)  # type: ignore[no-untyped-call]
+    return whole
 
 
 def column_product(x: Tensor, weight: Tensor, bias: Tensor | None, topology: Topology) -> Tensor:

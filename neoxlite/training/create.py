@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from neoxlite.config.micro_batch import GIB, advice
 from neoxlite.model.gpt import GPTModel
@@ -37,9 +38,15 @@ def create_engine(
     if kernels.compile_blocks:
         compile_blocks(engine.module, cfg.seq_length, device, model_dtype(cfg.precision))
     if kernels.fused_head_loss:
-        assert isinstance(engine.module, GPTModel)
-        engine.module.fused_head_loss = True
+        _fuse_head_loss(engine.module)
     return engine
+
+
+def _fuse_head_loss(module: nn.Module) -> None:
+    if isinstance(module, GPTModel):
+        module.fused_head_loss = True
+    else:
+        module.fuse_head_loss()  # type: ignore[operator] # a pipeline stage, whose class imports DeepSpeed's pipeline
 
 
 def _engine(cfg: NeoxConfig, spec: ModelSpec, topology: Topology, device: torch.device, eod: int | None) -> Engine:

@@ -56,6 +56,8 @@ class PipelineEngine(Engine):
             return run
 
         def observed(engine: Any, **keywords: Any) -> None:
+            if name == "ForwardPass" and self.module.fused_head_loss and engine.is_last_stage():
+                self.module.labels = engine.pipe_buffers["labels"][keywords["buffer_id"]]
             clocked = self._unclocked and phase == FORWARD
             self._unclocked &= not clocked
             with self.phases(phase), self.clock if clocked else contextlib.nullcontext():
