@@ -37,8 +37,8 @@ class SelfAttention(nn.Module):
         self.first_head = topology.tensor_rank * self.heads
         self.fused_rotary = False
         """Whether matrix and rotation are one function (`neoxlite.model.fused`) where nothing is cached."""
-        self.fp8 = False
-        """Whether that function's products are in fp8."""
+        self.fp8: str | None = None
+        """The recipe by which that function's products are in fp8 (`neoxlite.model.fp8`)."""
         self.alibi: Alibi | None = None
         if spec.pos_emb == "alibi":
             self.alibi = Alibi(spec.num_attention_heads, self.first_head, self.heads, spec.head_size)

@@ -1,56 +1,76 @@
-"""Matrix products in fp8: e4m3 for activations and weights, e5m2 for gradients, one scale a tensor, found each time.
+"""Matrix products in fp8 with one scale a tensor, found each time, by one of two recipes.
 
 The scale maps a tensor's largest absolute value to that of the format (Micikevicius et al. 2022). A product on the
 tensor cores takes both operands with the summed dimension contiguous, so a tensor that is used in two products is cast
-and transposed in one pass. Results are in the tensors' own dtype. Sums are in fp32; those of the forward products on a
-Hopper GPU have fewer bits, as is usual.
+and transposed in one pass. Activations and weights are in e4m3; results are in the tensors' own dtype.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-ACTIVATIONS, GRADIENTS = torch.float8_e4m3fn, torch.float8_e5m2
+ACTIVATIONS = torch.float8_e4m3fn
 MULTIPLE = 16
 """All dimensions of a product must be multiples of this many elements."""
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+@dataclass(frozen=True)
+class Recipe:
+    """What is given up for speed."""
+
+    gradients: torch.dtype
+    fast_sums: bool
+    """On a Hopper GPU the forward products' sums have 13 fraction bits instead of fp32's."""
+    outer_blocks: bool
+    """The first and the last block are in fp8 too."""
+
+
+RECIPES = {
+    "careful": Recipe(torch.float8_e4m3fn, fast_sums=False, outer_blocks=False),
+    "fastest": Recipe(torch.float8_e5m2, fast_sums=True, outer_blocks=True),
+}
+"""By the words of `kernels.fp8_recipe`; compiled functions take the word, which is a constant to the compiler."""
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, recipe: str) -> Tensor:
     """Return x @ weight.T + bias like `torch.nn.functional.linear`, by products in fp8: (..., in) -> (..., out)."""
-    out: Tensor = _Linear.apply(x.reshape(-1, x.shape[-1]), weight, bias)  # type: ignore[no-untyped-call]
+    out: Tensor = _Linear.apply(x.reshape(-1, x.shape[-1]), weight, bias, recipe)  # type: ignore[no-untyped-call]
     return out.view(*x.shape[:-1], -1)
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        out, *kept = forward_product(x, weight, bias)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, recipe: str) -> Tensor:
+        out, *kept = forward_product(x, weight, bias, recipe)
         ctx.save_for_backward(*kept)
-        ctx.biased = bias is not None
+        ctx.biased, ctx.recipe = bias is not None, recipe
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        grad_x, grad_weight = backward_product(grad.contiguous(), ctx.saved_tensors, None)
-        return grad_x, grad_weight, grad.sum(0) if ctx.biased else None
+        grad_x, grad_weight = backward_product(grad.contiguous(), ctx.saved_tensors, None, ctx.recipe)
+        return grad_x, grad_weight, grad.sum(0) if ctx.biased else None, None
 
 
-def forward_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, ...]:
+def forward_product(x: Tensor, weight: Tensor, bias: Tensor | None, recipe: str) -> tuple[Tensor, ...]:
     """See `neoxlite.model.products`; kept are x and weight transposed, and the factors that undo their scales."""
     x8, x8_t, x_factor = quantize(x, ACTIVATIONS)
     w8, w8_t, w_factor = quantize(weight, ACTIVATIONS)
-    out = _product(x8, w8, x_factor, w_factor, x.dtype, bias, fast=True)
+    out = _product(x8, w8, x_factor, w_factor, x.dtype, bias, fast=RECIPES[recipe].fast_sums)
     return out, x8_t, x_factor, w8_t, w_factor
 
 
-def backward_product(grad: Tensor, kept: Sequence[Tensor], largest: Tensor | None) -> tuple[Tensor, Tensor]:
-    """See `neoxlite.model.products`."""
+def backward_product(
+    grad: Tensor, kept: Sequence[Tensor], largest: Tensor | None, recipe: str
+) -> tuple[Tensor, Tensor]:
+    """See `neoxlite.model.products`; ``recipe`` is that of `forward_product`."""
     x8_t, x_factor, w8_t, w_factor = kept
-    g8, g8_t, g_factor = quantize(grad, GRADIENTS, largest)
+    g8, g8_t, g_factor = quantize(grad, RECIPES[recipe].gradients, largest)
     grad_x = _product(g8, w8_t, g_factor, w_factor, grad.dtype)
     grad_weight = _product(g8_t, x8_t, g_factor, x_factor, grad.dtype)
     return grad_x, grad_weight

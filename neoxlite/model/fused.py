@@ -19,13 +19,13 @@ from neoxlite.model.products import backward_product, forward_product
 
 
 def linear_gelu(
-    x: Tensor, weight: Tensor, bias: Tensor | None, *, tanh: bool, fp8: bool = False, group: str | None = None
+    x: Tensor, weight: Tensor, bias: Tensor | None, *, tanh: bool, fp8: str | None = None, group: str | None = None
 ) -> Tensor:
     """Return gelu(x @ weight.T + bias): (..., in) -> (..., out).
 
     Args:
         tanh: GELU by its tanh approximation.
-        fp8: the products are in fp8.
+        fp8: the products are in fp8, by the recipe of this name.
         group: name of the tensor-parallel group whose ranks have the other rows of ``weight``.
     """
     out: Tensor = _LinearGelu.apply(x.reshape(-1, x.shape[-1]), weight, bias, tanh, fp8, group)  # type: ignore[no-untyped-call]
@@ -35,7 +35,7 @@ def linear_gelu(
 class _LinearGelu(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tanh: bool, fp8: bool, group: str | None
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tanh: bool, fp8: str | None, group: str | None
     ) -> Tensor:
         inner, *kept = forward_product(x, weight, bias, fp8=fp8)
         ctx.save_for_backward(inner, *kept)
@@ -45,7 +45,9 @@ class _LinearGelu(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         inner, *kept = ctx.saved_tensors
-        grad, grad_bias, largest = torch.ops.neoxlite.gelu_backward(grad.contiguous(), inner, ctx.tanh, ctx.fp8)
+        grad, grad_bias, largest = torch.ops.neoxlite.gelu_backward(
+            grad.contiguous(), inner, ctx.tanh, ctx.fp8 is not None
+        )
         grad_x, grad_weight = backward_product(grad, kept, largest, fp8=ctx.fp8, group=ctx.group)
         return grad_x, grad_weight, grad_bias if ctx.biased else None, None, None, None
 
@@ -96,7 +98,7 @@ def qkv_rotary(
     tables: tuple[Tensor, Tensor],
     heads: tuple[int, int],
     *,
-    fp8: bool = False,
+    fp8: str | None = None,
     group: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return q (batch, heads, length, size), k and v (batch, kv_heads, length, size), q and k rotated.
@@ -106,7 +108,7 @@ def qkv_rotary(
         weight: in GPT-NeoX's order (`neoxlite.model.attention.SelfAttention`).
         tables: cos and sin (length, rotated features) of `neoxlite.model.rotary`, whose halves are equal.
         heads: numbers of heads and of key/value heads.
-        fp8: the products are in fp8.
+        fp8: the products are in fp8, by the recipe of this name.
         group: name of the tensor-parallel group whose ranks have the other heads.
     """
     batch, length, _ = x.shape
@@ -126,7 +128,7 @@ class _QKVRotary(torch.autograd.Function):
         batch: int,
         heads: int,
         kv_heads: int,
-        fp8: bool,
+        fp8: str | None,
         group: str | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         qkv, *kept = forward_product(x, weight, bias, fp8=fp8)
@@ -138,7 +140,7 @@ class _QKVRotary(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin, *kept = ctx.saved_tensors
-        grad, grad_bias, largest = torch.ops.neoxlite.qkv_backward(*grads, cos, sin, ctx.fp8)
+        grad, grad_bias, largest = torch.ops.neoxlite.qkv_backward(*grads, cos, sin, ctx.fp8 is not None)
         grad_x, grad_weight = backward_product(grad, kept, largest, fp8=ctx.fp8, group=ctx.group)
         return grad_x, grad_weight, grad_bias if ctx.biased else None, *[None] * 7
 

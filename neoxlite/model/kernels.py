@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ class Kernels:
     fused_gelu: bool = False
     fused_rotary: bool = False
     deferred_residual: bool = False
-    fp8: bool = False
+    fp8: str | None = None
+    """The recipe (`neoxlite.model.fp8.RECIPES`) by which products are in fp8."""
     notes: list[str] = field(default_factory=list)
     """Lines for the user about what is left out."""
 
@@ -64,7 +66,8 @@ def choose_kernels(cfg: Any, spec: ModelSpec, topology: Topology, device: torch.
         problem = problem or _why_no_whole_weights(cfg) or _why_no_triton(device)
         setattr(chosen, key, _choose(f"kernels.{key}", wanted, device, problem, chosen))
     if asked.get("fp8"):
-        chosen.fp8 = _choose("kernels.fp8", True, device, _why_no_fp8(cfg, spec, topology, device), chosen)
+        _choose("kernels.fp8", True, device, _why_no_fp8(cfg, spec, topology, device), chosen)
+        chosen.fp8 = asked.get("fp8_recipe") or "careful"
         if spec.hidden_size < _FP8_WIDTH:
             chosen.notes.append(f"kernels.fp8: slower than without it at hidden_size {spec.hidden_size} < {_FP8_WIDTH}")
     return chosen
@@ -160,10 +163,14 @@ def use_kernels(model: nn.Module, kernels: Kernels) -> None:
         attention.fused_rotary = kernels.fused_rotary
         mlp.fused_gelu = kernels.fused_gelu
         block.deferring = kernels.deferred_residual
-        if kernels.fp8:
-            attention.fp8 = mlp.fp8 = True
+        if kernels.fp8 is not None and (fp8.RECIPES[kernels.fp8].outer_blocks or not _is_outer(block)):
+            attention.fp8 = mlp.fp8 = kernels.fp8
             for layer in (attention.query_key_value, attention.dense, mlp.linear1, mlp.linear2):
-                layer.product = fp8.linear
+                layer.product = partial(fp8.linear, recipe=kernels.fp8)
+
+
+def _is_outer(block: Block) -> bool:
+    return block.block in (0, block.attention.spec.num_layers - 1)
 
 
 def compile_blocks(

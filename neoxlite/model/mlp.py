@@ -45,8 +45,8 @@ class MLP(nn.Module):
         self.gelu_tanh = spec.gelu_tanh
         self.fused_gelu = False
         """Whether the first matrix and GELU are one function (`neoxlite.model.fused`)."""
-        self.fp8 = False
-        """Whether that function's products are in fp8."""
+        self.fp8: str | None = None
+        """The recipe by which that function's products are in fp8 (`neoxlite.model.fp8`)."""
         hidden, inner, bias = spec.hidden_size, spec.mlp_hidden_size, spec.bias_in_mlp
         parts = (inner, inner) if self.gated else (inner,)
         self.linear1 = ColumnParallelLinear(

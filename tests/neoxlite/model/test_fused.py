@@ -15,6 +15,7 @@ from neoxlite.model.fused import linear_gelu, qkv_rotary
 from neoxlite.model.gpt import GPTModel
 from neoxlite.model.init import initialise
 from neoxlite.model.kernels import Kernels, use_kernels
+from neoxlite.model.layers import Block
 from neoxlite.model.rotary import Rotary
 from neoxlite.model.spec import ModelSpec
 
@@ -74,18 +75,22 @@ def test_qkv_rotary(heads: int, kv_heads: int, rotated: int) -> None:
     assert_gradients_equal(tensors, references)
 
 
-def test_fp8_products_are_within_their_format() -> None:
-    """e4m3 has 3 bits of mantissa and e5m2 has 2: errors of a normal factor below 2^-4 and 2^-3, less in a sum."""
+@pytest.mark.parametrize(("recipe", "smallest", "largest"), [("careful", 0.03, 0.05), ("fastest", 0.05, 0.08)])
+def test_fp8_products_are_within_their_format(recipe: str, smallest: float, largest: float) -> None:
+    """Of normal factors e4m3 (3 bits of mantissa) rounds 2.6 % off in the mean square, e5m2 (2 bits) 5.2 %.
+
+    The error of a product is the root of its factors' squares: 3.7 % of two in e4m3, 5.8 % with a gradient in e5m2.
+    """
     x, weight, bias = leaves((4, 16, 64), (32, 64), (32,))
-    out = fp8.linear(x, weight, bias)
+    out = fp8.linear(x, weight, bias, recipe=recipe)
     references = exact([x, weight, bias])
     wanted = F.linear(*references)
     grad = leaves((4, 16, 32))[0].detach()
     out.backward(grad)
     wanted.backward(grad.double())
-    assert 1e-4 < relative_error(out, wanted) < 0.06
-    assert 1e-4 < relative_error(x.grad, references[0].grad) < 0.1
-    assert 1e-4 < relative_error(weight.grad, references[1].grad) < 0.1
+    assert 0.03 < relative_error(out, wanted) < 0.05
+    assert smallest < relative_error(x.grad, references[0].grad) < largest
+    assert smallest < relative_error(weight.grad, references[1].grad) < largest
     assert relative_error(bias.grad, references[2].grad) < 1e-6
 
 
@@ -118,8 +123,27 @@ def test_a_model_learns_the_same(parallel: bool, config_of: Any) -> None:
     plain = loss_and_gradients(model, Kernels())
     fused = Kernels(fused_gelu=True, fused_rotary=True, deferred_residual=True)
     torch.testing.assert_close(loss_and_gradients(model, fused), plain, rtol=1e-4, atol=1e-6)
-    coarse = loss_and_gradients(model, Kernels(fused_gelu=True, fused_rotary=True, fp8=True))
+    coarse = loss_and_gradients(model, Kernels(fused_gelu=True, fused_rotary=True, fp8="fastest"))
     assert coarse[0].item() == pytest.approx(plain[0].item(), rel=5e-3)
     assert all(
         relative_error(found, wanted.double()) < 0.2 for found, wanted in zip(coarse[1:], plain[1:], strict=True)
     )
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "apart"])
+@pytest.mark.parametrize(("recipe", "casts"), [("careful", [0, 8, 8, 0]), ("fastest", [8, 8, 8, 8])])
+def test_which_blocks_are_in_fp8(
+    recipe: str, casts: list[int], fused: bool, config_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block in fp8 casts x and weight of four matrices."""
+    spec = ModelSpec.from_config(config_of(num_layers=4), 64)
+    model = GPTModel(spec)
+    initialise(model, spec, seed=1)
+    use_kernels(model, Kernels(fused_gelu=fused, fused_rotary=fused, fp8=recipe))
+    quantize, cast = fp8.quantize, []
+    monkeypatch.setattr(fp8, "quantize", lambda *args: cast.append(args[0].shape) or quantize(*args))
+    counts = []
+    for block in (module for module in model.modules() if isinstance(module, Block)):
+        block(torch.randn(1, 32, spec.hidden_size))
+        counts.append(len(cast) - sum(counts))
+    assert counts == casts

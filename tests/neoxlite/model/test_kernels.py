@@ -91,6 +91,33 @@ def test_all_blocks_share_one_graph(fused: bool, config_of: Any) -> None:
     assert not torch._dynamo.utils.counters["graph_break"]
 
 
+@pytest.mark.ci
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's tracing reads it
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's tracing does it
+def test_blocks_in_fp8_share_a_graph(config_of: Any) -> None:
+    """Outer blocks have one graph and inner ones another, whole, with the gradients of blocks that are not compiled."""
+    import torch._dynamo
+
+    spec = ModelSpec.from_config(config_of(num_layers=5), 64)
+    model = GPTModel(spec)
+    initialise(model, spec, seed=1)
+    use_kernels(model, Kernels(fused_gelu=True, fused_rotary=True, deferred_residual=True, fp8="careful"))
+    tokens = torch.randint(0, 64, (2, 33), generator=torch.Generator().manual_seed(1))
+    found = []
+    for compiled in (False, True):
+        if compiled:
+            compile_blocks(model, 32, torch.device("cpu"), torch.float32, backend="aot_eager")
+            torch._dynamo.reset()
+            torch._dynamo.utils.counters.clear()
+        model.zero_grad()
+        loss = model(tokens[:, :-1], tokens[:, 1:])
+        loss.backward()
+        found.append([loss.detach(), *(parameter.grad for parameter in model.parameters())])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-6)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
+    assert not torch._dynamo.utils.counters["graph_break"]
+
+
 def test_choice(config_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU nothing that is not asked for; on CUDA all that goes, and a line for each that does not."""
     cfg = config_of()
@@ -134,8 +161,12 @@ def test_choice_of_what_is_fused(config_of: Any, monkeypatch: pytest.MonkeyPatch
         return choose_kernels(cfg, ModelSpec.from_config(cfg, 64), Topology(), cuda)
 
     chosen = choose()
-    assert (chosen.fused_gelu, chosen.fused_rotary, chosen.deferred_residual, chosen.fp8) == (True, True, True, False)
+    assert (chosen.fused_gelu, chosen.fused_rotary, chosen.deferred_residual, chosen.fp8) == (True, True, True, None)
     assert chosen.notes == []
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda _: (9, 0))
+    assert choose(kernels={"fp8": True}).fp8 == "careful"
+    assert choose(kernels={"fp8": True, "fp8_recipe": "fastest"}).fp8 == "fastest"
+    assert choose(kernels={"fp8_recipe": "fastest"}).fp8 is None
     chosen = choose(activation="relu", pos_emb="learned", checkpoint_activations=True)
     assert (chosen.fused_gelu, chosen.fused_rotary, chosen.deferred_residual) == (False, False, False)
     assert chosen.notes == []

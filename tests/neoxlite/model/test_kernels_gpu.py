@@ -135,7 +135,7 @@ def test_qkv_rotary(heads: tuple[int, int], size: int, turned: int, dtype: torch
         assert relative_error(leaf.grad, reference.grad) < tolerance
 
 
-@pytest.mark.parametrize("dtype", [fp8.ACTIVATIONS, fp8.GRADIENTS])
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 @pytest.mark.parametrize("shape", [(512, 256), (304, 144)], ids=["tiles", "rest"])
 def test_fp8_cast(dtype: torch.dtype, shape: tuple[int, int], cuda: torch.device) -> None:
     """Casts as torch does, and the transposed is the same; the factor's last bit may round one in a thousand apart."""
@@ -149,27 +149,28 @@ def test_fp8_cast(dtype: torch.dtype, shape: tuple[int, int], cuda: torch.device
     assert torch.equal(transposed.float(), cast.float().t())
 
 
-def test_fp8_linear(cuda: torch.device) -> None:
-    """Errors of e4m3 (a half of 2^-3) and e5m2 (a half of 2^-2) in sums of 256 products."""
+@pytest.mark.parametrize(("recipe", "largest"), [("careful", 0.05), ("fastest", 0.08)])
+def test_fp8_linear(recipe: str, largest: float, cuda: torch.device) -> None:
+    """Of normal factors: 3.7 % of two in e4m3, 5.8 % of e4m3 and e5m2 (`test_fused.py`)."""
     if torch.cuda.get_device_capability(cuda) < (8, 9):
         pytest.skip("no fp8")
     tensors, references = leaves(torch.bfloat16, cuda, (8, 64, 256), (512, 256), (512,))
-    out, wanted = fp8.linear(*tensors), F.linear(*references)
+    out, wanted = fp8.linear(*tensors, recipe=recipe), F.linear(*references)
     grad = torch.randn_like(out)
     out.backward(grad)
     wanted.backward(grad.double())
-    assert 1e-3 < relative_error(out, wanted) < 0.06
+    assert 0.03 < relative_error(out, wanted) < 0.05
     for found, reference in zip(tensors[:2], references[:2], strict=True):
-        assert 1e-3 < relative_error(found.grad, reference.grad) < 0.1
+        assert 0.03 < relative_error(found.grad, reference.grad) < largest
     assert relative_error(tensors[2].grad, references[2].grad) < 1e-2
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
-@pytest.mark.parametrize("with_fp8", [False, True], ids=["bf16", "fp8"])
-def test_a_compiled_model(with_fp8: bool, cuda: torch.device) -> None:
-    """Loss and gradients of two blocks, all fused and compiled, against the same weights in fp64, plain."""
+@pytest.mark.parametrize("recipe", [None, "careful", "fastest"])
+def test_a_compiled_model(recipe: str | None, cuda: torch.device) -> None:
+    """Loss and gradients of three blocks, all fused and compiled, against the same weights in fp64, plain."""
     spec = ModelSpec(
-        num_layers=2,
+        num_layers=3,
         hidden_size=256,
         num_attention_heads=4,
         num_kv_heads=4,
@@ -185,7 +186,7 @@ def test_a_compiled_model(with_fp8: bool, cuda: torch.device) -> None:
     exact.load_state_dict(model.state_dict())
     exact = exact.double()
     tokens = torch.randint(0, 512, (4, 129), generator=torch.Generator().manual_seed(1))
-    use_kernels(model, Kernels(fused_gelu=True, fused_rotary=True, deferred_residual=True, fp8=with_fp8))
+    use_kernels(model, Kernels(fused_gelu=True, fused_rotary=True, deferred_residual=True, fp8=recipe))
     model.fused_head_loss = True
     compile_blocks(model, 128, cuda, torch.bfloat16)
     loss, wanted = model(tokens[:, :-1].to(cuda), tokens[:, 1:].to(cuda)), exact(tokens[:, :-1], tokens[:, 1:])
@@ -194,4 +195,4 @@ def test_a_compiled_model(with_fp8: bool, cuda: torch.device) -> None:
     assert loss.item() == pytest.approx(wanted.item(), rel=2e-3)
     for (name, parameter), reference in zip(model.named_parameters(), exact.parameters(), strict=True):
         error = relative_error(None if parameter.grad is None else parameter.grad.cpu(), reference.grad)
-        assert error < (0.25 if with_fp8 else 0.05), (name, error)
+        assert error < (0.05 if recipe is None else 0.25), (name, error)
