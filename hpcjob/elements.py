@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from hpcjob import documents
 from hpcjob.arrays import Array
+from hpcjob.documents.reading import parse_value
 from hpcjob.errors import InputError
 from hpcjob.quoting import ScriptText, sh
 
@@ -62,4 +62,4 @@ def of_element(value: Any, array: Array, index: int) -> Any:
         return value
     texts = {"index": str(index), "value": array.value(index)}
     text = _NAME.sub(lambda match: texts.get(match[1], match[0]), value)
-    return documents.parse(f"value: {text}", "array", "value").data["value"] if _NAME.fullmatch(value) else text
+    return parse_value(text, "array")[0] if _NAME.fullmatch(value) else text

@@ -2,7 +2,8 @@
 
 # No `from __future__ import annotations` here: msgspec would have to evaluate each text at every start.
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -189,6 +190,24 @@ class JobFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
         command: the work, as argv started on all ranks (on one for kinds other than ``train``).
         steps: the work, as several steps.
     """
+
+    # What the schedulers, submitit and people call a key, for who writes that instead.
+    OTHER_WORDS: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("partition", "resource", "rscgrp"), "queue"),
+        **dict.fromkeys(("time", "timeout", "timeout_min", "time_limit"), "walltime"),
+        **dict.fromkeys(("group", "project"), "account"),
+        **dict.fromkeys(("gres", "num_gpus"), "gpus_per_node"),
+        **dict.fromkeys(("ntasks_per_node", "tasks_per_node", "ntasks", "nproc_per_node"), "procs_per_node"),
+        **dict.fromkeys(("cpus_per_task", "cpus"), "cpus_per_gpu"),
+        **dict.fromkeys(("cmd", "run", "script", "args"), "command"),
+        **dict.fromkeys(("venv", "conda", "container", "image", "interpreter"), "python"),
+        **dict.fromkeys(("dependency", "depends_on"), "after"),
+        **dict.fromkeys(("num_nodes", "nnodes"), "nodes"),
+        "job_name": "name",
+        "mail_type": "mail",
+        "mail_user": "mail_to",
+        "overrides": "train.set",
+    }
 
     schema: Literal[1] = 1
     name: Text | None = None

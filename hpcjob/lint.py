@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from collections.abc import Iterator
@@ -11,7 +10,9 @@ from typing import Literal
 
 import msgspec
 
-from hpcjob import documents
+from hpcjob.documents.checking import convert
+from hpcjob.documents.reading import read
+from hpcjob.near import near
 from hpcjob.plan import Plan
 
 
@@ -76,7 +77,7 @@ class Lints(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 @functools.cache
 def rules() -> Lints:
     """Return the rules that are shipped."""
-    return documents.convert(documents.read(Path(__file__).with_name("lints.yml"), "lint rules"), Lints, "lint rules")
+    return convert(read(Path(__file__).with_name("lints.yml"), "lint rules"), Lints, "lint rules")
 
 
 def lint(plan: Plan) -> list[str]:
@@ -100,10 +101,9 @@ def _of_variables(key: str, variables: dict[str, str]) -> Iterator[str]:
         if renamed:
             yield f"{key}.{name}: nothing reads it; use {renamed.now}"
         elif name.startswith("NCCL_") and name not in book.known and not name.startswith(tuple(book.nccl_prefixes)):
-            near = difflib.get_close_matches(
-                name, [*book.known, *(rule.now for rule in book.renamed)], n=1, cutoff=0.75
-            )
-            yield f"{key}.{name}: NCCL knows no such variable" + (f"; did you mean {near[0]}?" if near else "")
+            known = [other.removeprefix("NCCL_") for other in (*book.known, *(rule.now for rule in book.renamed))]
+            like = near(name.removeprefix("NCCL_"), known, 1)
+            yield f"{key}.{name}: NCCL knows no such variable" + (f"; did you mean NCCL_{like[0]}?" if like else "")
         for value in book.values:
             if value.name == name and not re.fullmatch(value.takes, text, re.IGNORECASE):
                 yield f"{key}.{name}: {text!r} is none of its values: {value.say}"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from hpcjob import documents
-from hpcjob.documents import Document, Path_, dotted
+from hpcjob.documents.checking import convert
+from hpcjob.documents.document import Document, KeyPath, dotted
 from hpcjob.errors import InputError
 from hpcjob.job import EnvName, Param, Scalar
+from hpcjob.near import did_you_mean
 
 _NAME = re.compile(r"\{params\.([^{}]*)\}")
 # What people leave in a template for the next one to fill in: refused before it costs hours in a queue.
@@ -24,9 +24,11 @@ _TYPED = {
     *("nodes", "gpus_per_node", "procs_per_node", "cpus_per_gpu", "memory", "walltime", "stop_before_s", "array_limit"),
 }
 
+_Values = dict[str, tuple[Scalar, str]]  # name -> value, and its text as it was written
+
 
 class _Declared(msgspec.Struct, frozen=True):
-    params: dict[EnvName, Param | Scalar] = {}
+    params: dict[EnvName, Param | Scalar] | None = None
 
 
 def fill(document: Document) -> list[str]:
@@ -38,11 +40,7 @@ def fill(document: Document) -> list[str]:
     Raises:
         InputError: a value is missing, is a placeholder or of another type, or a name is not declared.
     """
-    declared = documents.convert(
-        Document({"params": document.data.get("params") or {}}, document.places, document.origin, document.texts),
-        _Declared,
-        "job file",
-    ).params
+    declared = convert(document.part("params"), _Declared, "job file").params or {}
     values = {name: _value(document, name, param) for name, param in declared.items()}
     used: set[str] = set()
     for key, value in list(document.data.items()):
@@ -55,7 +53,7 @@ def fill(document: Document) -> list[str]:
 
 def _value(document: Document, name: str, param: Param | Scalar) -> tuple[Scalar, str]:
     """Return a parameter's value, and its text as it was written."""
-    path: Path_ = ("params", name)
+    path: KeyPath = ("params", name)
     if not isinstance(param, Param):
         param, inner = Param(type="text" if isinstance(param, str) else _type_of(param), default=param), path
     else:
@@ -98,7 +96,7 @@ def _typed(value: Scalar, text: str, param: Param) -> Scalar | None:
     return float(value) if number else None
 
 
-def _filled(value: Any, path: Path_, document: Document, values: dict[str, tuple[Scalar, str]], used: set[str]) -> Any:
+def _filled(value: Any, path: KeyPath, document: Document, values: _Values, used: set[str]) -> Any:
     if isinstance(value, dict):
         return {key: _filled(inner, (*path, key), document, values, used) for key, inner in value.items()}
     if isinstance(value, list):
@@ -107,8 +105,7 @@ def _filled(value: Any, path: Path_, document: Document, values: dict[str, tuple
         return value
     for name in names:
         if name not in values:
-            near = difflib.get_close_matches(name, values, n=2, cutoff=0.5)
-            known = f"did you mean {' or '.join(near)}?" if near else f"declared: {', '.join(values) or 'none'}"
+            known = did_you_mean(name, values, 2) or f"declared: {', '.join(values) or 'none'}"
             raise InputError(
                 f"{document.place(path)}: {dotted(path)}: there is no parameter {name!r}",
                 hint=f"{known} (add it under `params:`)",

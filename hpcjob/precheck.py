@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hpcjob.documents.document import leaves
 from hpcjob.elements import of_element
 from hpcjob.errors import InputError
-from hpcjob.plan import leaves
 
 if TYPE_CHECKING:
     from hpcjob.job import Train

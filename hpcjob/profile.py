@@ -48,6 +48,11 @@ class Scheduler(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only
     history: bool = True
     pyxis: bool = False
 
+    @property
+    def uses_pyxis(self) -> bool:
+        """Whether containers are started by srun here."""
+        return self.type == "slurm" and self.pyxis
+
 
 class Node(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """One compute node.
@@ -265,3 +270,8 @@ class ClusterProfile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
     queues: dict[Text, Queue] = {}
     interactive: Interactive = Interactive()
     master_port_base: Annotated[int, Meta(ge=1024, le=45_000)] = 20_000
+
+    @property
+    def names(self) -> list[str]:
+        """Its name, then its aliases."""
+        return [self.name, *self.aliases]

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+PROFILES, JOBS = "cluster_profiles", "jobs"
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -40,3 +41,13 @@ def find(kind: str, name: str) -> tuple[Path | None, Path | None]:
         return None, None
     ours = shipped(kind) / name
     return hits[0], ours if len(hits) > 1 and hits[0] != ours and ours in hits else None
+
+
+def label(path: Path) -> str:
+    """Return a file as scripts and messages name it: ``hpcjob:jobs/quickstart.yml`` if shipped, else its path."""
+    real = path.resolve()
+    for kind in (PROFILES, JOBS):
+        ours = shipped(kind).resolve()
+        if real.is_relative_to(ours):
+            return f"hpcjob:{kind}/{real.relative_to(ours)}"
+    return str(path)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import itertools
 import re
 from collections.abc import Iterator
 
 import msgspec
 
-from hpcjob import documents
-from hpcjob.documents import Document, Path_
+from hpcjob.documents.checking import convert
+from hpcjob.documents.document import Document, KeyPath
 from hpcjob.errors import InputError
 from hpcjob.job import JobFile, Scalar, Text
+from hpcjob.near import did_you_mean
 
 MOST = 1000
 _LONGEST_NAME = 100
@@ -34,11 +34,7 @@ def points(document: Document, name: str) -> list[Document]:
     Raises:
         InputError: the sweep is none, too large, or sweeps what the job does not have.
     """
-    swept = documents.convert(
-        Document({"sweep": document.data.get("sweep")}, document.places, document.origin, document.texts),
-        _Swept,
-        "job file",
-    ).sweep
+    swept = convert(document.part("sweep"), _Swept, "job file").sweep
     if swept is None:
         return [document]
     every = _grid(swept, document) if isinstance(swept, dict) else _list(swept, document)
@@ -69,7 +65,7 @@ def _list(swept: list[dict[str, Scalar]], document: Document) -> Iterator[_Point
         yield {key: (value, _text(document, ("sweep", number, key), value)) for key, value in point.items()}
 
 
-def _text(document: Document, path: Path_, value: Scalar) -> str:
+def _text(document: Document, path: KeyPath, value: Scalar) -> str:
     return document.texts.get(path, value if isinstance(value, str) else repr(value))
 
 
@@ -78,8 +74,7 @@ def _check_key(key: str, document: Document, where: str) -> None:
     known = [*(params if isinstance(params, dict) else ()), *JobFile.__struct_fields__]
     first = key.partition(".")[0]
     if first not in known or first in ("sweep", "params", "name", "schema", "profile"):
-        near = difflib.get_close_matches(key, known, n=2, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else "sweep over `params`, or keys such as train.set.seed"
+        hint = did_you_mean(key, known, 2) or "sweep over `params`, or keys such as train.set.seed"
         raise InputError(f"{where}: sweep: {key!r} is neither a parameter nor a key of the job", hint=hint)
 
 
@@ -101,10 +96,8 @@ def _at(document: Document, point: _Point, name: str) -> Document:
     place = document.place(("sweep",))
     params = made.data.get("params")
     for key, (value, text) in point.items():
-        path: str | Path_ = key
+        path: str | KeyPath = key
         if isinstance(params, dict) and key in params:
             path = ("params", key, "value") if isinstance(params[key], dict) else ("params", key)
-        where = made.set(path, value, f"{place} (sweep)")
-        if not isinstance(value, str):
-            made.texts[where] = text
+        made.set(path, value, f"{place} (sweep)", {} if isinstance(value, str) else {(): text})
     return made

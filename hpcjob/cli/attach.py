@@ -30,7 +30,7 @@ def attach(job_id: str, log: Path | None, profile: str, name: str | None, as_jso
       hpcjob attach 4711 slurm-4711.out -p lab --name old-script
     """
     from hpcjob.cli.submit import print_job
-    from hpcjob.load import load_profile
+    from hpcjob.loading.profiles import load_profile
     from hpcjob.tracking.attaching import attach as attach_job
 
     cluster, _ = load_profile(profile)

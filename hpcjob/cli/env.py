@@ -58,7 +58,8 @@ def create(
     from hpcjob.cli.files import write_new
     from hpcjob.cli.options import split_option
     from hpcjob.errors import InputError
-    from hpcjob.load import Override, read_profile
+    from hpcjob.loading.overrides import Override
+    from hpcjob.loading.profiles import read_profile
     from hpcjob.setup_env import setup_script
 
     if run and output is not None:

@@ -11,7 +11,7 @@ import click
 from hpcjob.errors import InputError
 
 if TYPE_CHECKING:
-    from hpcjob.load import Adapt, FindAfter
+    from hpcjob.loading.prepare import Adapt, FindAfter
     from hpcjob.plan import Plan
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,14 +22,14 @@ _LAUNCHERS = click.Choice(["mpirun", "torchrun", "srun", "pdsh"])
 def _complete_job(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
     from click.shell_completion import CompletionItem
 
-    from hpcjob.load import job_names
+    from hpcjob.loading.jobs import job_names
 
     hits = [f"jobs/{name}" for name in job_names() if f"jobs/{name}".startswith(incomplete)]
     return [*map(CompletionItem, hits), CompletionItem(incomplete, type="file")]
 
 
 def complete_profile(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    from hpcjob.load import aliases, profile_names
+    from hpcjob.loading.profiles import aliases, profile_names
 
     return [name for name in [*profile_names(), *aliases()] if name.startswith(incomplete)]
 
@@ -96,7 +96,8 @@ def plans_from_options(
     Raises:
         InputError: an option, the job file or the profile is refused; the message names the option, or file and line.
     """
-    from hpcjob.load import Override, prepare_all
+    from hpcjob.loading.overrides import Override
+    from hpcjob.loading.prepare import prepare_all
 
     single = {"walltime": walltime, "launcher": launcher, "account": account, "queue": queue, "name": name}
     counts = {"nodes": nodes, "gpus_per_node": gpus_per_node}
@@ -115,8 +116,7 @@ def plans_from_options(
     for item in settings:
         path, value = split_option(item, "--set", "a.b=c")
         overrides.append(Override(path, value, f"--set {path}", is_yaml=True))
-    prepared = prepare_all(job, profile=profile, overrides=overrides, find_after=find_after, adapt=adapt)
-    return [one.plan for one in prepared]
+    return prepare_all(job, profile=profile, overrides=overrides, find_after=find_after, adapt=adapt)
 
 
 def show_warnings(plan: Plan, *, strict: bool) -> None:

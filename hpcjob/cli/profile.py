@@ -26,7 +26,7 @@ def list_profiles(as_json: bool) -> None:
 
     from hpcjob.cli.table import print_table
     from hpcjob.errors import InputError
-    from hpcjob.load import profile_names, read_profile
+    from hpcjob.loading.profiles import profile_names, read_profile
 
     rows = []
     for name in profile_names():
@@ -97,7 +97,7 @@ def check(name: str | None, write: str | None, force: bool, timeout: float, as_j
 @click.argument("name", shell_complete=complete_profile)
 def show(name: str) -> None:
     """Print a profile's file, comments and all; with `extends:` also those it starts from."""
-    from hpcjob.load import profile_chain, read_profile
+    from hpcjob.loading.profiles import profile_chain, read_profile
 
     read_profile(name)  # a broken profile is told before it is shown
     for path in profile_chain(name):
@@ -109,8 +109,8 @@ def show(name: str) -> None:
 @click.argument("name", required=False, shell_complete=complete_profile)
 def path(name: str | None) -> None:
     """Print the path of a profile's file; without NAME the folders that are searched."""
-    from hpcjob.load import PROFILES, load_profile
-    from hpcjob.resources import folders
+    from hpcjob.loading.profiles import load_profile
+    from hpcjob.resources import PROFILES, folders
 
     if name is None:
         for folder in folders(PROFILES):

@@ -15,11 +15,12 @@ from hpcjob import exitcodes
 from hpcjob.cli.files import write_new
 from hpcjob.cli.table import print_table
 from hpcjob.errors import InputError
-from hpcjob.load import PROFILES, account_of, load_settings, profile_names, read_profile
+from hpcjob.loading.profiles import profile_names, read_profile
+from hpcjob.loading.settings import load_settings, usual_account, usual_profile
 from hpcjob.profile_check.look import check
 from hpcjob.profile_check.probe import Probe
 from hpcjob.profile_check.write import profile_text
-from hpcjob.resources import config_dir, shipped
+from hpcjob.resources import PROFILES, config_dir, shipped
 
 if TYPE_CHECKING:
     from hpcjob.profile_check.rows import Row
@@ -32,14 +33,14 @@ _COLOURS = {"differs": "\033[31m", "unknown": "\033[33m", "same": "\033[32m", "n
 def run(name: str | None, write: str | None, *, force: bool, timeout_s: float, as_json: bool) -> int:
     """Check the profile, print the rows, write a profile if asked; return the exit code."""
     settings = load_settings()
-    chosen = name or os.environ.get("HPCJOB_PROFILE") or settings.profile
+    chosen = name or usual_profile(settings)
     if chosen is None:
         raise InputError("no profile given", hint=f"give --profile: {', '.join(profile_names())}")
     profile, source = read_profile(chosen)
     target = _target(write, profile.name) if write is not None else None
     if target is not None:
         _check_target(target, source.path, force)
-    account = os.environ.get("HPCJOB_ACCOUNT") or account_of(settings, profile)
+    account, _ = usual_account(settings, profile.names)
     rows, seen = check(profile, account, Probe(timeout_s))
     if as_json:
         print(json.dumps({"profile": profile.name, "rows": [asdict(row) for row in rows]}, ensure_ascii=False))

@@ -1,7 +1,7 @@
 """Launchers: each turns a plan into the one line that starts a step on all nodes.
 
 To add one: a module here with ``launch``, a row in `LAUNCHERS`, its name in `hpcjob.job.LauncherName`, and its
-refusals in `hpcjob.plan.check_launcher`.
+refusals in `hpcjob.launchers.refusals`.
 """
 
 from __future__ import annotations

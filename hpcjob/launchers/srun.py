@@ -7,7 +7,7 @@ repeated.
 from __future__ import annotations
 
 from hpcjob.launchers.base import RANK_SH, Word, has_option
-from hpcjob.plan import Plan, uses_pyxis
+from hpcjob.plan import Plan
 from hpcjob.quoting import ScriptText
 
 _IMAGE = ScriptText('"${container_options[@]}"')  # made where Python is set up
@@ -26,6 +26,6 @@ def start(plan: Plan, per_node: int) -> list[Word]:
         words += [f"--cpus-per-task={plan.cpus_per_proc * plan.procs_per_node // per_node}"]
     if plan.job.bind == "cores" and not has_option(plan.profile.launcher.srun_args, "--cpu-bind"):
         words += ["--cpu-bind=cores"]
-    in_image = uses_pyxis(plan.profile) and any(step.python.container for step in plan.steps)
+    in_image = plan.profile.scheduler.uses_pyxis and any(step.python.container for step in plan.steps)
     words += ["--export=ALL,HPCJOB_IN_IMAGE=1", _IMAGE] if in_image else ["--export=ALL"]
     return [*words, "--kill-on-bad-exit=1", *plan.profile.launcher.srun_args]

@@ -84,11 +84,10 @@ class FunctionExecutor(core.Executor):
 
     def _account(self, profiles: Sequence[str]) -> str | None:
         """Return the account that pays on a profile of these names."""
-        from hpcjob.load import load_settings
+        from hpcjob.loading.settings import load_settings, usual_account
 
-        given = self.parameters.get("account") or os.environ.get("HPCJOB_ACCOUNT")
-        accounts = load_settings().accounts
-        return given or next((accounts[name] for name in profiles if name in accounts), None)
+        given: str | None = self.parameters.get("account")
+        return given or usual_account(load_settings(), profiles)[0]
 
     def plan(self, count: int = 1, pickles: str = "PICKLES") -> Plan:
         """Return what a job of ``count`` functions would be: more than one are an array.
@@ -99,7 +98,7 @@ class FunctionExecutor(core.Executor):
         Raises:
             InputError: it does not fit the cluster.
         """
-        from hpcjob.plan import make_plan
+        from hpcjob.planning.make import make_plan
         from hpcjob.tracking.dependencies import found
 
         profile = self.profile()
@@ -114,7 +113,7 @@ class FunctionExecutor(core.Executor):
             profile,
             name=job.name or "submitit",
             interpreter=sys.executable,
-            account=self._account([profile.name, *profile.aliases]),
+            account=self._account(profile.names),
             after=after,
             notes=notes,
         )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from hpcjob.documents import Document, convert
+from hpcjob.documents.checking import convert
+from hpcjob.documents.document import Document
 from hpcjob.errors import InputError
 from hpcjob.job import JobFile
+from hpcjob.near import near
 from hpcjob.profile import SchedulerName
 from hpcjob.schedulers.directives import require
 from hpcjob.units import parse_walltime_s
@@ -74,10 +75,10 @@ def check_name(prefix: str, name: str) -> None:
     """Raise UnknownParameterError if there is no parameter of that name; near names are offered."""
     if name in OWN or name in _SHARED or name == STDERR:
         return
-    near = difflib.get_close_matches(name, OWN, n=3, cutoff=0.6)
-    offered = " or ".join(f"{prefix}_{one}" for one in near) if near else ", ".join(f"{prefix}_{one}" for one in OWN)
+    alike = near(name, OWN)
+    offered = " or ".join(f"{prefix}_{one}" for one in alike) if alike else ", ".join(f"{prefix}_{one}" for one in OWN)
     raise UnknownParameterError(
-        f"{prefix}_{name}: no such parameter", hint=f"did you mean {offered}?" if near else f"there are {offered}"
+        f"{prefix}_{name}: no such parameter", hint=f"did you mean {offered}?" if alike else f"there are {offered}"
     )
 
 

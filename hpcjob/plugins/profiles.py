@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
-from hpcjob.documents import Document, convert
+from hpcjob.documents.checking import convert
+from hpcjob.documents.document import Document, leaves
 from hpcjob.errors import InputError
-from hpcjob.load import Override, load_settings, profile_names, read_profile
-from hpcjob.plan import leaves
+from hpcjob.loading.overrides import Override
+from hpcjob.loading.profiles import profile_names, read_profile
+from hpcjob.loading.settings import load_settings, usual_profile
 from hpcjob.profile import ClusterProfile, SchedulerName
 
 
@@ -30,7 +31,7 @@ def profile_of(
         InputError: there is no such profile, or it is of another scheduler.
     """
     place = f"{prefix}_profile"
-    usual = os.environ.get("HPCJOB_PROFILE") or load_settings().profile
+    usual = usual_profile(load_settings())
     if isinstance(given, str):
         profile, _ = read_profile(given)
     elif isinstance(given, Mapping):

@@ -15,8 +15,9 @@ from submitit.core import utils
 
 from hpcjob import exitcodes
 from hpcjob.errors import HpcjobError
-from hpcjob.load import load_job, read_profile
-from hpcjob.plan import make_plan
+from hpcjob.loading.jobs import load_job
+from hpcjob.loading.profiles import read_profile
+from hpcjob.planning.make import make_plan
 from hpcjob.plugins.job import next_path
 from hpcjob.plugins.submit import submit_plan
 from hpcjob.profile import ClusterProfile

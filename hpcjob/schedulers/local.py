@@ -19,10 +19,11 @@ import msgspec
 from hpcjob.arrays import parse_spec
 from hpcjob.errors import InputError, SchedulerError
 from hpcjob.regular import read_regular
-from hpcjob.schedulers import local_elements, supervisor
+from hpcjob.schedulers import local_elements
 from hpcjob.schedulers.base import Answer, JobRef, Report, Scheduler, ShellRequest, Submission, Submitted, tag_of
 from hpcjob.schedulers.commands import clean_environment
-from hpcjob.schedulers.supervisor import LocalJob
+from hpcjob.schedulers.supervisor import PROGRAM, processes
+from hpcjob.schedulers.supervisor.note import LocalJob
 from hpcjob.states import State
 
 _START_TIMEOUT_S = 30.0
@@ -57,13 +58,13 @@ class LocalScheduler(Scheduler):
         rounds = 1 if plan.array is None else len(parse_spec(plan.array.spec))  # its elements keep the walltime
         limits = [str(plan.walltime_s * rounds), str(self._kill_wait_s)]
         after = [json.dumps([one.condition, one.id, one.jobdir]) for one in plan.after]
-        argv = [sys.executable, "-I", "-S", supervisor.__file__, str(submission.jobdir), str(submission.script)]
+        argv = [sys.executable, "-I", "-S", str(PROGRAM), str(submission.jobdir), str(submission.script)]
         try:
             done = subprocess.run(
                 [*argv, *limits, *after],
                 cwd=submission.submit_dir,
                 # Its own mark also where a job starts another one, which then does not end with it.
-                env={**clean_environment(os.environ), supervisor.MARK: submission.tag},
+                env={**clean_environment(os.environ), processes.MARK: submission.tag},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 start_new_session=True,
@@ -126,7 +127,7 @@ class LocalScheduler(Scheduler):
             os.kill(job.supervisor, signal.SIGTERM)
             self._wait_for_supervisor(job)
         known = ((job.pid, job.start), (job.supervisor, job.supervisor_start))
-        left = supervisor.end_processes(job.mark, {pid for pid, start in known if _alive(pid, start)})
+        left = processes.end_processes(job.mark, {pid for pid, start in known if _alive(pid, start)})
         now = read_local_job(ref.jobdir, ref.id) or job
         if now.state is None:  # its supervisor is gone: say in its place how it ended
             with contextlib.suppress(OSError):
@@ -137,7 +138,7 @@ class LocalScheduler(Scheduler):
 
     def _cancel_without_note(self, ref: JobRef) -> str:
         """End a job whose note, or whole folder, somebody removed: its processes bear the name of the folder."""
-        if ref.cluster == socket.gethostname() and supervisor.end_processes(
+        if ref.cluster == socket.gethostname() and processes.end_processes(
             tag_of(ref.jobdir), set(), kill_wait_s=self._kill_wait_s
         ):
             return "cancelled, all its processes have ended"
@@ -158,7 +159,7 @@ class LocalScheduler(Scheduler):
             InputError: the note of it cannot be written.
         """
         pid = _pid_of(job.id)
-        start = supervisor.start_ticks(pid) if pid > 0 else None
+        start = processes.start_ticks(pid) if pid > 0 else None
         known = read_local_job(job.jobdir, job.id)
         if start is not None and (known is None or known.start != start):
             note = LocalJob(
@@ -168,8 +169,8 @@ class LocalScheduler(Scheduler):
                 supervisor_start=0,
                 mark=f"none-{job.id}",
                 host=socket.gethostname(),
-                boot=supervisor.boot_id(),
-                namespace=supervisor.pid_namespace(),
+                boot=processes.boot_id(),
+                namespace=processes.pid_namespace(),
                 started="",
             )
             try:
@@ -204,14 +205,14 @@ def _pid_of(job_id: str) -> int:
 
 
 def _alive(pid: int, start: int) -> bool:
-    return pid > 1 and supervisor.start_ticks(pid) == start
+    return pid > 1 and processes.start_ticks(pid) == start
 
 
 def _elsewhere(job: LocalJob) -> str | None:
     """Say where a job's pids mean something, if not here."""
     if job.host != socket.gethostname():
         return f"was started on {job.host}, this is {socket.gethostname()}"
-    if job.boot == supervisor.boot_id() and job.namespace != supervisor.pid_namespace():
+    if job.boot == processes.boot_id() and job.namespace != processes.pid_namespace():
         return "was started in another container of this machine"
     return None
 
@@ -224,7 +225,7 @@ def _report(ref: JobRef) -> Report | None:
     if job.state is None:
         if elsewhere := _elsewhere(job):
             return Report(State.UNKNOWN, reason=elsewhere)
-        if job.boot != supervisor.boot_id():
+        if job.boot != processes.boot_id():
             return Report(State.NODE_FAIL, reason="the machine was started anew while it ran")
         if job.waits_for and _alive(job.supervisor, job.supervisor_start):
             return Report(State.PENDING, reason=f"waits for {job.waits_for}")
@@ -242,7 +243,7 @@ def _report_without_note(ref: JobRef) -> Report | None:
     """Return that a job has ended of which nothing is left on the machine that ran it; None: that is not known."""
     if ref.cluster != socket.gethostname() or (ref.jobdir / f"{ref.id}_exit.json").exists():
         return None
-    if supervisor.start_ticks(_pid_of(ref.id)) is not None or supervisor.processes_of(tag_of(ref.jobdir), set()):
+    if processes.start_ticks(_pid_of(ref.id)) is not None or processes.processes_of(tag_of(ref.jobdir), set()):
         return None
     lost = _path(ref.jobdir, ref.id).name if ref.jobdir.is_dir() else "its folder"
     return Report(State.FAILED, reason=f"its processes are gone, and so is {lost}")
@@ -253,6 +254,6 @@ def _alive_report(job: LocalJob) -> Report | None:
         return Report(State.RUNNING)
     if _alive(job.supervisor, job.supervisor_start):
         return Report(State.COMPLETING, reason="its last processes are being ended")
-    if left := supervisor.processes_of(job.mark, set()):
+    if left := processes.processes_of(job.mark, set()):
         return Report(State.COMPLETING, reason=f"the script is gone, {len(left)} of its processes are left")
     return None

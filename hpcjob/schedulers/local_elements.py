@@ -12,8 +12,8 @@ import signal
 import time
 
 from hpcjob.errors import SchedulerError
-from hpcjob.schedulers import supervisor
 from hpcjob.schedulers.base import JobRef, Report
+from hpcjob.schedulers.supervisor import processes
 from hpcjob.states import State
 
 
@@ -31,7 +31,7 @@ def report(ref: JobRef, whole: Report | None) -> Report | None:
     """
     cancelled, timed_out = _mark(ref, "cancelled"), _mark(ref, "timeout")
     started = _process(ref)
-    if started is not None and supervisor.start_ticks(started[0]) == started[1]:
+    if started is not None and processes.start_ticks(started[0]) == started[1]:
         return Report(State.COMPLETING, reason="asked to end") if cancelled else Report(State.RUNNING)
     if cancelled:
         return Report(State.CANCELLED)
@@ -65,14 +65,14 @@ def cancel(ref: JobRef, kill_wait_s: float) -> str:
         return "will not start"
     _signal(started, signal.SIGTERM)
     deadline = time.monotonic() + kill_wait_s
-    while supervisor.start_ticks(started[0]) == started[1] and time.monotonic() < deadline:
+    while processes.start_ticks(started[0]) == started[1] and time.monotonic() < deadline:
         time.sleep(0.05)
     _signal(started, signal.SIGKILL)
     return "cancelled"
 
 
 def _signal(started: tuple[int, int], number: signal.Signals) -> None:
-    if supervisor.start_ticks(started[0]) == started[1]:
+    if processes.start_ticks(started[0]) == started[1]:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(started[0], number)
 

@@ -92,6 +92,6 @@ def _plan(request: Request, settings: Settings, environ: Mapping[str, str]) -> P
 
 def _allowed(env: Mapping[str, str]) -> dict[str, str]:
     """Leave out what the script sets itself, and secrets, which nobody should read in it."""
-    from hpcjob.render import is_reserved, is_secret
+    from hpcjob.rendering.variables import is_reserved, is_secret
 
     return {name: value for name, value in env.items() if not is_reserved(name) and not is_secret(name)}

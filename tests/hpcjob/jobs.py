@@ -12,10 +12,11 @@ import msgspec
 import pytest
 
 from hpcjob.job import JobFile
-from hpcjob.plan import Plan, make_plan
+from hpcjob.plan import Plan
+from hpcjob.planning.make import make_plan
 from hpcjob.profile import ClusterProfile
-from hpcjob.schedulers import supervisor
 from hpcjob.schedulers.local import read_local_job
+from hpcjob.schedulers.supervisor import processes
 from hpcjob.tracking.records import Record
 from hpcjob.tracking.submission import prepare, submit
 
@@ -110,4 +111,4 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for path in tmp_path.rglob("*_local.json"):
         job = read_local_job(path.parent, path.name.removesuffix("_local.json"))
         if job is not None:
-            supervisor.end_processes(job.mark, set(), kill_wait_s=0)
+            processes.end_processes(job.mark, set(), kill_wait_s=0)

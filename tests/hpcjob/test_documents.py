@@ -8,15 +8,23 @@ from typing import Any
 
 import pytest
 
-from hpcjob import documents
+from hpcjob.documents.checking import convert
+from hpcjob.documents.document import Document, merge
+from hpcjob.documents.reading import parse, parse_value, read
 from hpcjob.errors import InputError
 from hpcjob.job import JobFile
+
+
+def set_text(document: Document, path: str, text: str, place: str) -> None:
+    """Set a key to the YAML value that ``text`` spells."""
+    value, texts = parse_value(text, place)
+    document.set(path, value, place, texts)
 
 
 def refused(text: str) -> InputError:
     """Return the error with which ``text``, as a job file x.yml, is refused."""
     with pytest.raises(InputError) as error:
-        documents.convert(documents.parse(text, "x.yml", "job file"), JobFile, "job file")
+        convert(parse(text, "x.yml", "job file"), JobFile, "job file")
     return error.value
 
 
@@ -47,15 +55,15 @@ def refused(text: str) -> InputError:
 )
 def test_scalars_follow_the_core_schema(text: str, value: Any) -> None:
     """YAML 1.1's clock numbers, octals, dates and yes/no stay text; exponents without a point are numbers."""
-    read = documents.parse(f"key: {text}", "x.yml", "job file").data["key"]
-    assert read == value
-    assert type(read) is type(value)
+    found = parse(f"key: {text}", "x.yml", "job file").data["key"]
+    assert found == value
+    assert type(found) is type(value)
 
 
 @pytest.mark.parametrize("key", ["on", "off", "yes", "n"])
 def test_keys_that_yaml_1_1_takes_for_booleans(key: str) -> None:
     """``on:`` is the key "on"."""
-    assert documents.parse(f"{key}: 1", "x.yml", "job file").data == {key: 1}
+    assert parse(f"{key}: 1", "x.yml", "job file").data == {key: 1}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +85,7 @@ def test_keys_that_yaml_1_1_takes_for_booleans(key: str) -> None:
         ("a: 1\n---\nb: 2", "x.yml:2: but found another document", "must be YAML"),
         ("a: &a [*a]", "x.yml: nested too deeply", "alias"),
         ("node: 1", "x.yml:1: job file has no key 'node'", "did you mean nodes or nodelist?"),
-        ("name: a\ntrain:\n  config: [a]\n", "x.yml:3: job file has no key 'train.config'", "did you mean configs or"),
+        ("name: a\ntrain:\n  config: [a]\n", "x.yml:3: job file has no key 'train.config'", "did you mean configs?"),
         ("frobnicate: 1", "x.yml:1: job file has no key 'frobnicate'", "known keys: account, "),
         ("nodes: two", "x.yml:1: nodes: expected `int`, got `str` ('two')", "hpcjob schema job"),
         ("nodes: 010", "x.yml:1: nodes: expected `int`, got `str` ('010')", "hpcjob schema job"),
@@ -115,7 +123,7 @@ def test_deep_nesting_is_refused() -> None:
 
 def test_a_plain_alias_is_fine() -> None:
     """One alias and a merge key do what YAML says."""
-    document = documents.parse("a: &a {x: 1}\nb: {<<: *a, y: 2}", "x.yml", "job file")
+    document = parse("a: &a {x: 1}\nb: {<<: *a, y: 2}", "x.yml", "job file")
     assert document.data["b"] == {"x": 1, "y": 2}
 
 
@@ -134,7 +142,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ("", "Is a directory", "can be read"),
     ]:
         with pytest.raises(InputError) as error:
-            documents.read(tmp_path / name, "job file")
+            read(tmp_path / name, "job file")
         assert message in error.value.message, name
         assert hint in (error.value.hint or ""), name
 
@@ -144,7 +152,7 @@ def test_only_a_regular_file_is_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yml")
     for path in (Path("/dev/zero"), tmp_path / "pipe.yml"):
         with pytest.raises(InputError, match="no regular file"):
-            documents.read(path, "job file")
+            read(path, "job file")
 
 
 @pytest.mark.parametrize(
@@ -166,14 +174,14 @@ def test_values_that_are_none_are_refused_with_their_line(value: str, message: s
     """A tag must fit its text, and a number be one that can be shown; in a variable too."""
     for text in (f"name: a\nnodes: {value}\n", f"name: a\nenv: {{A: {value}}}\n"):
         with pytest.raises(InputError) as error:
-            documents.convert(documents.parse(text, "x.yml", "job file"), JobFile, "job file")
+            convert(parse(text, "x.yml", "job file"), JobFile, "job file")
         assert error.value.message.startswith("x.yml:2: ")
         assert message in error.value.message
 
 
 def test_tags_that_fit_are_read() -> None:
     """Whoever writes the tags of the core schema may do so."""
-    document = documents.parse("{a: !!int 5, b: !!float 1, c: !!str 5, d: !!bool true, e: !!null ~}", "x", "job file")
+    document = parse("{a: !!int 5, b: !!float 1, c: !!str 5, d: !!bool true, e: !!null ~}", "x", "job file")
     assert document.data == {"a": 5, "b": 1.0, "c": "5", "d": True, "e": None}
 
 
@@ -181,31 +189,31 @@ def test_tags_that_fit_are_read() -> None:
 def test_numbers_beyond_the_fields_are_refused(value: str) -> None:
     """As a number of nodes, and as a memory of a profile: a line, no traceback."""
     with pytest.raises(InputError, match=r"x.yml:1: nodes: "):
-        documents.convert(documents.parse(f"nodes: {value}", "x.yml", "job file"), JobFile, "job file")
+        convert(parse(f"nodes: {value}", "x.yml", "job file"), JobFile, "job file")
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> None:
     """Files saved on Windows, in a Japanese folder, are read as they look."""
     path = tmp_path / "実験 1.yml"
     path.write_bytes("\ufeffname: 実験\r\nnodes: 2\r\n".encode())
-    document = documents.read(path, "job file")
+    document = read(path, "job file")
     assert document.data == {"name": "実験", "nodes": 2}
     assert document.place(("nodes",)) == f"{path}:2"
 
 
 def test_values_from_options_carry_the_options_name() -> None:
     """A value set over the file is told by its option, the others by their line."""
-    document = documents.parse("name: a\nnodes: 1\ntrain:\n  configs: [a]\n", "x.yml", "job file")
+    document = parse("name: a\nnodes: 1\ntrain:\n  configs: [a]\n", "x.yml", "job file")
     document.set("nodes", 0, "--nodes")
-    document.set_text("train.set.train_iters", "10", "--set train.set.train_iters")
-    document.set_text("train.configs", "[b.yml, c.yml]", "--set train.configs")
-    document.set_text("train.configs.1", "d.yml", "--set train.configs.1")
+    set_text(document, "train.set.train_iters", "10", "--set train.set.train_iters")
+    set_text(document, "train.configs", "[b.yml, c.yml]", "--set train.configs")
+    set_text(document, "train.configs.1", "d.yml", "--set train.configs.1")
     assert document.data["train"] == {"configs": ["b.yml", "d.yml"], "set": {"train_iters": 10}}
     assert document.place(("nodes",)) == "--nodes"
     assert document.place(("train", "configs", 1)) == "--set train.configs.1"
     assert document.place(("name",)) == "x.yml:1"
     with pytest.raises(InputError, match=r"--nodes: nodes: expected `int` >= 1 \(0\)"):
-        documents.convert(document, JobFile, "job file")
+        convert(document, JobFile, "job file")
 
 
 @pytest.mark.parametrize(
@@ -221,25 +229,25 @@ def test_values_from_options_carry_the_options_name() -> None:
 )
 def test_overrides_that_lead_nowhere(path: str, text: str, message: str) -> None:
     """A path through a value that is no mapping, or text that is no YAML, is refused in the option's name."""
-    document = documents.parse("name: a\nsteps: [{name: s}]\n", "x.yml", "job file")
+    document = parse("name: a\nsteps: [{name: s}]\n", "x.yml", "job file")
     with pytest.raises(InputError) as error:
-        document.set_text(path, text, "--set")
+        set_text(document, path, text, "--set")
     assert error.value.message.startswith(message)
     assert document.data == {"name": "a", "steps": [{"name": "s"}]}
 
 
 def test_text_as_written_is_kept_where_it_is_asked() -> None:
     """Numbers and booleans of a variable keep their spelling: 1.10, 1e3 and TRUE are not rewritten."""
-    document = documents.parse("env: {A: 1.10, B: 1e3, C: TRUE, D: 0x10, E: '1', F: , G: 007}", "x.yml", "job file")
+    document = parse("env: {A: 1.10, B: 1e3, C: TRUE, D: 0x10, E: '1', F: , G: 007}", "x.yml", "job file")
     document.keep_text(("env",))
     assert document.data["env"] == {"A": "1.10", "B": "1e3", "C": "TRUE", "D": "0x10", "E": "1", "F": "", "G": "007"}
 
 
 def test_merging_keeps_both_files_places() -> None:
     """Mappings are merged, lists replaced, and each value is told by the file that gave it."""
-    base = documents.parse("node: {gpus: 4, cores: 8}\nmodules: {load: [a, b]}\n", "base.yml", "profile")
-    over = documents.parse("node: {gpus: 8}\nmodules: {load: [c]}\n", "over.yml", "profile")
-    merged = documents.merge(base, over)
+    base = parse("node: {gpus: 4, cores: 8}\nmodules: {load: [a, b]}\n", "base.yml", "profile")
+    over = parse("node: {gpus: 8}\nmodules: {load: [c]}\n", "over.yml", "profile")
+    merged = merge(base, over)
     assert merged.data == {"node": {"gpus": 8, "cores": 8}, "modules": {"load": ["c"]}}
     assert merged.place(("node", "gpus")) == "over.yml:1"
     assert merged.place(("node", "cores")) == "base.yml:1"

@@ -8,10 +8,17 @@ from typing import Any
 
 import pytest
 
+from hpcjob.after import Dependency
 from hpcjob.cli.options import plans_from_options
 from hpcjob.errors import InputError
-from hpcjob.load import find_job, job_names, load_job, load_profile, prepare, profile_names, read_profile
+from hpcjob.job import JobFile
+from hpcjob.loading.jobs import find_job, job_names, load_job
+from hpcjob.loading.prepare import prepare
+from hpcjob.loading.profiles import load_profile, profile_names, read_profile
 from hpcjob.plan import Plan
+from hpcjob.profile import ClusterProfile
+from hpcjob.render import render
+from hpcjob.tracking.dependencies import found
 
 _PROFILE = "schema: 1\nname: {name}\ntitle: a cluster\nscheduler: {{type: slurm}}\nnode: {{gpus: 4, cores: 64}}\n"
 
@@ -62,7 +69,7 @@ def test_without_a_job_file_this_machine_runs_the_quickstart(own_place: Path) ->
     """On `local`, and on a profile that extends it."""
     assert plan_of(profile="local").name == "quickstart"
     own_profile(own_place, "workstation", "extends: local\ntitle: mine\nnode: {gpus: 1}\n")
-    plan = plan_of(profile="workstation")
+    plan = plan_of(profile="workstation", settings=("procs_per_node=1",))
     assert plan.name == "quickstart"
     assert plan.profile.node.gpus == 1
 
@@ -95,14 +102,17 @@ def test_japanese_names_and_spaces_in_paths(own_place: Path) -> None:
 
 def test_job_files_that_are_not_there(own_place: Path) -> None:
     """Near names are offered; a folder is told to be one."""
-    assert refusal(job="quikstart", profile="local") == (
-        "quikstart: no such job file\ndid you mean quickstart or quickstart.yml?"
-    )
+    assert refusal(job="quikstart", profile="local") == ("quikstart: no such job file\ndid you mean quickstart.yml?")
     (own_place / "runs").mkdir()
     assert refusal(job="runs", profile="local").startswith("runs: a folder, not a job file\n")
     assert refusal(job="/no/such/file.yml", profile="local").startswith("/no/such/file.yml: no such job file\n")
     assert "2.7B/dp.yml" in job_names()
-    assert refusal(job="zzzz", profile="local").endswith(f"job files: {', '.join(job_names())}")
+    assert refusal(job="zzzz", profile="local").endswith(
+        f"job files: {', '.join(job_names())}, or the path of one of your own"
+    )
+    (own_place / "my runs").mkdir()
+    (own_place / "my runs/実験.yml").touch()
+    assert refusal(job="my runs/実験2.yml", profile="local").endswith("\ndid you mean my runs/実験.yml?")
 
 
 # --- which profile --------------------------------------------------------------------------------------------------
@@ -163,7 +173,7 @@ def test_a_profile_by_path(own_place: Path) -> None:
 def test_profiles_that_are_not_there(own_place: Path) -> None:
     """Near names and aliases are offered, and all names listed."""
     assert refusal(profile="abc") == (
-        "no profile 'abc'\ndid you mean abci or abci3 or abci2? profiles: "
+        "no profile 'abc'\ndid you mean abci or abci2 or abci3? profiles: "
         "abci2, abci3, lab, local, miyabi, tsubame, wisteria (`hpcjob profile list`)"
     )
 
@@ -281,7 +291,7 @@ def test_python_option(own_place: Path) -> None:
         ({"nodes": ""}, "--nodes: nodes: expected `int`, got `null` (None)\n"),
         ({"gpus_per_node": "-1"}, "--gpus-per-node: gpus_per_node: expected `int` >= 0 (-1)\n"),
         ({"account": ""}, "--account: account: expected `str` of length >= 1 ('')\n"),
-        ({"walltime": "soon"}, "walltime: 'soon' is not a duration\n"),
+        ({"walltime": "soon"}, "--walltime: walltime: 'soon' is not a duration\n"),
         ({"env": ("A",)}, "--env: 'A' is not K=V\n"),
         ({"env": ("=A",)}, "--env: '=A' is not K=V\n"),
         ({"env": ("A-B=1",)}, "--env A-B: env: 'A-B' is no name of a variable\n"),
@@ -297,6 +307,66 @@ def test_python_option(own_place: Path) -> None:
 def test_options_that_are_refused(own_place: Path, options: dict[str, Any], message: str) -> None:
     """The option is named first, then the key and the value."""
     assert refusal(profile="lab", **options).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("walltime: 999:00:00", {}, "a.yml:2: walltime: 999:00:00 is longer than abci3 (rt_HF) allows for 1 node"),
+        ("nodes: 500", {}, "a.yml:2: nodes: 500 asked, abci3 (rt_HF) allows 128 per job\n"),
+        ("nodes: 1", {"nodes": "500"}, "--nodes: nodes: 500 asked, "),
+        ("gpus_per_node: 9", {}, "a.yml:2: gpus_per_node: 9 asked, a node of abci3 (rt_HF) has 8\n"),
+        ("memory: lots", {}, "a.yml:2: memory: 'lots' is not a memory size\n"),
+        ("launcher: srun", {}, "a.yml:2: launcher: srun on abci3: "),
+        ("array: 5-1", {}, "a.yml:2: array: '5-1' is empty\n"),
+        ("array: {lines: none.txt}", {}, "a.yml:2: array.lines: none.txt: No such file or directory\n"),
+        ("after: ''", {}, "a.yml:2: after: an empty name\n"),
+        ("steps: [{name: x}]", {}, "a.yml: train, command, steps: a job has one of these, this one has command and"),
+        ("queue: 'a b'", {}, "a.yml:2: queue: "),
+        ("stage_out: [../x]", {}, "a.yml:2: stage_out: '../x' leads out of the scratch folder\n"),
+        ("env: {HOST_KEY: x, RANK: '1'}", {}, "a.yml:2: env.RANK: is set by the job script itself\n"),
+        ("", {"settings": ("env.API_KEY=x",)}, "--set env.API_KEY: env.API_KEY: a secret would stand in the script"),
+        (
+            "",
+            {"settings": ("profile.limits.default_walltime=soon",)},
+            "profile abci3: limits.default_walltime: 'soon' is not a duration",
+        ),
+        ("", {"settings": ("profile.env.RANK=1",)}, "hpcjob:cluster_profiles/abci3.yml: env.RANK: is set by the job"),
+    ],
+)
+def test_values_that_do_not_fit_are_told_at_their_place(
+    own_place: Path, text: str, options: dict[str, Any], message: str
+) -> None:
+    """The file and line, or the option, also where a value is refused beside others or while the script is made."""
+    write(own_place / "a.yml", f"command: [a]\n{text}\n")
+    with pytest.raises(InputError) as error:
+        render(plan_of(job="a.yml", profile="abci3", find_after=_found, **options))
+    assert str(error.value).startswith(message)
+
+
+def _found(job: JobFile, profile: ClusterProfile) -> tuple[list[Dependency], list[str]]:
+    return found(job, profile, ask=False)
+
+
+def test_an_account_is_told_where_it_stands(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the settings or in the environment, not in the job file."""
+    write(own_place / "a.yml", "command: [a]\n")
+    path = settings(own_place, "accounts: {abci3: 'a b'}\n")
+    with pytest.raises(InputError, match=rf"^{path}: account: "):
+        render(plan_of(job="a.yml", profile="abci3"))
+    monkeypatch.setenv("HPCJOB_ACCOUNT", "a b")
+    with pytest.raises(InputError, match=r"^HPCJOB_ACCOUNT: account: "):
+        render(plan_of(job="a.yml", profile="abci3"))
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [("partition", "queue"), ("time", "walltime"), ("tasks_per_node", "procs_per_node"), ("group", "account")],
+)
+def test_words_of_other_tools_are_told_in_ours(own_place: Path, key: str, hint: str) -> None:
+    """What Slurm, submitit or people call a key."""
+    write(own_place / "a.yml", f"command: [a]\n{key}: x\n")
+    assert refusal(job="a.yml", profile="lab") == f"a.yml:2: job file has no key {key!r}\nhere it is {hint}"
 
 
 def test_the_account_is_that_of_option_job_environment_settings(
@@ -338,7 +408,9 @@ def test_load_job_and_prepare_without_options(own_place: Path) -> None:
     """The library calls work without the command line."""
     path = write(own_place / "a.yml", "command: [a]\nenv: {A: 1.10}\n")
     assert load_job(path).env == {"A": "1.10"}
-    plan, sources = prepare(str(path), profile="local", interpreter="/usr/bin/python3")
+    plan = prepare(str(path), profile="local", interpreter="/usr/bin/python3")
     assert plan.steps[0].python.executable == "/usr/bin/python3"
-    assert sources.job.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert sources.profile.label == "hpcjob:cluster_profiles/local.yml"
+    assert plan.job_source is not None
+    assert plan.profile_source is not None
+    assert plan.job_source.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert plan.profile_source.label == "hpcjob:cluster_profiles/local.yml"

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from hpcjob.errors import InputError
-from hpcjob.load import Override, prepare, prepare_all
+from hpcjob.loading.overrides import Override
+from hpcjob.loading.prepare import prepare, prepare_all
 from hpcjob.plan import Plan
 
 
@@ -25,7 +26,7 @@ def plans(text: str, *settings: tuple[str, str]) -> list[Plan]:
     """Return the plans of a job file with ``--set`` on top."""
     Path("仕事.yml").write_text(text)
     overrides = [Override(path, value, f"--set {path}", is_yaml=True) for path, value in settings]
-    return [one.plan for one in prepare_all("仕事.yml", profile="lab", overrides=overrides)]
+    return prepare_all("仕事.yml", profile="lab", overrides=overrides)
 
 
 DECLARED = """\

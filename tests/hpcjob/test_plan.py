@@ -11,8 +11,9 @@ import yaml
 
 from hpcjob.errors import InputError
 from hpcjob.job import JobFile
-from hpcjob.load import load_profile
-from hpcjob.plan import Plan, make_plan
+from hpcjob.loading.profiles import load_profile
+from hpcjob.plan import Plan
+from hpcjob.planning.make import make_plan
 from hpcjob.profile import ClusterProfile
 
 
@@ -84,20 +85,41 @@ def test_topology(profile: str, job: dict[str, Any], procs: int, gpus: int) -> N
         (
             "abci3",
             {"train": {"configs": ["a"]}},
-            "a job does one of `train`, `command`, `steps`; this one has train and command",
+            "train, command, steps: a job has one of these, this one has train and command",
         ),
-        ("abci3", {"command": None}, "a job does one of `train`, `command`, `steps`; this one has none of them\n"),
+        ("abci3", {"command": None}, "train, command, steps: a job has one of these, this one has none of them\n"),
         (
             "abci3",
             {"command": None, "steps": []},
-            "a job does one of `train`, `command`, `steps`; this one has none of them\n",
+            "train, command, steps: a job has one of these, this one has none of them\n",
         ),
-        ("abci3", {"command": None, "steps": [{"name": "x"}]}, "step 'x' needs one of `command` and `train`\n"),
+        (
+            "abci3",
+            {"command": None, "steps": [{"name": "x"}]},
+            "steps[0]: step 'x' needs one of `command` and `train`\n",
+        ),
     ],
 )
 def test_what_does_not_fit_the_cluster(profile: str, job: dict[str, Any], message: str) -> None:
     """The key, the value, the limit and its queue are named before anything waits in a queue."""
     assert refusal(job, profile).startswith(message)
+
+
+def test_more_ranks_than_gpus() -> None:
+    """A training run is refused before it waits in a queue; on the CPUs, and of a command, any number may run."""
+    two = {"procs_per_node": 2, "command": None, "train": {"configs": ["a"]}}
+    assert refusal(two, "miyabi") == (
+        "procs_per_node: 2 ranks on a node of miyabi (regular-g) with 1 GPU, "
+        "and each rank of a training run takes one\n"
+        "--set procs_per_node=1; or train on the CPUs: --env DS_ACCELERATOR=cpu"
+    )
+    assert refusal({**two, "gpus_per_node": 1}, "lab").startswith("procs_per_node: 2 ranks on a node of lab with 1 GPU")
+    assert plan({**two, "env": {"DS_ACCELERATOR": "cpu"}}, "miyabi").procs_per_node == 2
+    assert plan({**two, "gpus_per_node": 0}, "lab").procs_per_node == 2
+    assert plan(two, "local").procs_per_node == 2
+    assert plan({"procs_per_node": 2}, "miyabi").procs_per_node == 2
+    steps = [{"name": "a", "train": {"configs": ["a"]}, "env": {"DS_ACCELERATOR": "cpu"}}]
+    assert plan({"procs_per_node": 2, "command": None, "steps": steps}, "miyabi").procs_per_node == 2
 
 
 @pytest.mark.parametrize(
@@ -132,7 +154,7 @@ def test_a_queue_that_is_not_known_is_noted() -> None:
     """A reservation or a group's own queue is not refused; near names are offered, limits not applied."""
     made = plan({"queue": "rt_hf", "nodes": 500, "walltime": "720:00:00"})
     assert made.notes == (
-        "queue rt_hf is not among those known of abci3, its limits are not checked (near: rt_HG, rt_HF, rt_HC)",
+        "queue rt_hf is not among those known of abci3, its limits are not checked (near: rt_HF, rt_HC, rt_HG)",
     )
     assert plan({"queue": "R1234"}).notes == (
         "queue R1234 is not among those known of abci3, its limits are not checked",

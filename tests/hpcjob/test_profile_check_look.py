@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcjob.load import Override, read_profile
+from hpcjob.loading.overrides import Override
+from hpcjob.loading.profiles import read_profile
 from hpcjob.profile_check.look import check
 from hpcjob.profile_check.probe import Probe
 

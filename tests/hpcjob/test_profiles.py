@@ -11,7 +11,9 @@ import pytest
 
 from hpcjob import resources
 from hpcjob.cli import main
-from hpcjob.load import find_job, job_names, load_job, load_profile, prepare, profile_names
+from hpcjob.loading.jobs import find_job, job_names, load_job
+from hpcjob.loading.prepare import prepare
+from hpcjob.loading.profiles import load_profile, profile_names
 from hpcjob.profile import ClusterProfile
 from hpcjob.schema import json_schema
 
@@ -149,7 +151,7 @@ def test_shipped_jobs_load(name: str) -> None:
 )
 def test_the_three_2_7b_runs(job: str, nodes: int, world_size: int, configs: list[str]) -> None:
     """One node of 8, two nodes of 8, and four copies of two pipeline stages; their configurations are shipped."""
-    plan, _ = prepare(job, profile="abci2")
+    plan = prepare(job, profile="abci2")
     assert (plan.nodes, plan.world_size) == (nodes, world_size)
     assert plan.job.train is not None
     assert plan.job.train.configs == configs
@@ -248,7 +250,7 @@ def problems(value: Any, schema: dict[str, Any], definitions: dict[str, Any], wh
 
 def test_the_schema_fits_the_shipped_files_and_no_mistakes() -> None:
     """All shipped files pass, a file that extends another too; unknown keys, wrong types and missing keys do not."""
-    from hpcjob.documents import read
+    from hpcjob.documents.reading import read
 
     for kind, folder in (("job", "jobs"), ("profile", "cluster_profiles")):
         schema = json_schema(kind)

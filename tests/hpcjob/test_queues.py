@@ -9,9 +9,10 @@ import pytest
 
 from hpcjob.errors import InputError
 from hpcjob.job import JobFile
-from hpcjob.load import Override, read_profile
+from hpcjob.loading.overrides import Override
+from hpcjob.loading.profiles import read_profile
+from hpcjob.planning.queues import choose
 from hpcjob.profile import ClusterProfile
-from hpcjob.queues import choose
 from hpcjob.render import render
 from tests.hpcjob.test_plan import plan
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def profile_of(directory: Path | None, name: str | None) -> ClusterProfile | None:
     """Return the profile that is named, else the one that the job's directory holds, else None."""
-    from hpcjob.load import load_profile
+    from hpcjob.loading.profiles import load_profile
 
     if name is not None:
         return load_profile(name)[0]

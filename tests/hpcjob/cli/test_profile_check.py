@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from hpcjob.cli import main
-from hpcjob.load import read_profile
+from hpcjob.loading.profiles import read_profile
 from tests.emulators import Emulator
 from tests.hpcjob.jobs import with_path
 

@@ -9,8 +9,9 @@ import msgspec
 
 from hpcjob.errors import InputError
 from hpcjob.job import JobFile
-from hpcjob.load import load_profile
-from hpcjob.plan import Plan, make_plan
+from hpcjob.loading.profiles import load_profile
+from hpcjob.plan import Plan
+from hpcjob.planning.make import make_plan
 from hpcjob.profile import ClusterProfile
 from hpcjob.resources import shipped
 

@@ -85,9 +85,9 @@ def test_directives_come_first() -> None:
 
 def test_header_says_what_the_script_was_made_from(own_place: Path) -> None:
     """Job file, profile and template stand in the script with their hashes."""
-    from hpcjob.load import prepare
+    from hpcjob.loading.prepare import prepare
 
-    plan: Plan = prepare(None, profile="abci")[0]
+    plan: Plan = prepare(None, profile="abci")
     script = render(plan)
     assert plan.profile_source is not None
     assert f"# profile hpcjob:cluster_profiles/abci3.yml, sha256 {plan.profile_source.sha256[:12]}" in script

@@ -12,7 +12,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hpcjob.errors import InputError
-from hpcjob.render import is_reserved, render
+from hpcjob.render import render
+from hpcjob.rendering.variables import is_reserved
 from tests.hpcjob.render.plans import PROFILES, plan
 from tests.hpcjob.render.world import World
 

@@ -296,7 +296,7 @@ def test_secrets_and_reserved_names_are_refused() -> None:
 
 def test_scripts_own_variables_are_reserved() -> None:
     """Every variable that a script assigns is refused as a variable of the job, so none of these is lost."""
-    from hpcjob.render import is_reserved
+    from hpcjob.rendering.variables import is_reserved
 
     assigned: set[str] = set()
     for case in golden.cases().values():

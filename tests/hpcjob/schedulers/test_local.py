@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from hpcjob.errors import InputError, SchedulerError, UnknownJobError
-from hpcjob.schedulers import supervisor
 from hpcjob.schedulers.base import JobRef, Submission
 from hpcjob.schedulers.local import LocalScheduler, read_local_job
+from hpcjob.schedulers.supervisor import processes
 from hpcjob.states import State
 from hpcjob.tracking.attaching import attach
 from hpcjob.tracking.exit_record import read_exit_record
@@ -153,7 +153,7 @@ def test_all_gone_without_a_record_is_failed_not_running() -> None:
     job = read_local_job(record.jobdir, record.id)
     assert job is not None
     os.kill(job.supervisor, signal.SIGKILL)
-    supervisor.end_processes(job.mark, set(), kill_wait_s=0)
+    processes.end_processes(job.mark, set(), kill_wait_s=0)
     status = end_of(record)
     assert (status.state, status.exit_code, status.job_code) == (State.FAILED, None, 1)
 
@@ -176,7 +176,7 @@ def test_pids_of_elsewhere_mean_nothing_here(here: Path, change: dict[str, str],
     assert word in str(status.reason)
     job = read_local_job(record.jobdir, record.id)
     assert job is not None
-    supervisor.end_processes(job.mark, set(), kill_wait_s=0)
+    processes.end_processes(job.mark, set(), kill_wait_s=0)
 
 
 def note_of(record: Record, job_id: str | None = None) -> Path:
@@ -191,7 +191,7 @@ def test_a_pid_that_came_round_again_is_not_the_job(here: Path) -> None:
         record = submit_local("exit 0")
         end_of(record)
         noted = json.loads(note_of(record).read_text())
-        until(lambda: not supervisor.processes_of(noted["mark"], set()))  # the supervisor too
+        until(lambda: not processes.processes_of(noted["mark"], set()))  # the supervisor too
         gone = {"pid": other.pid, "start": 1, "supervisor": other.pid, "supervisor_start": 1, "state": None}
         note_of(record, str(other.pid)).write_text(json.dumps({**noted, **gone}))
         local = LocalScheduler()
@@ -278,7 +278,7 @@ def test_a_job_whose_folder_is_gone_has_ended_when_its_processes_have(here: Path
     else:
         note_of(record).unlink()
     assert refresh([record], read_index())[record].state is State.UNKNOWN
-    supervisor.end_processes(noted["mark"], set(), kill_wait_s=0)
+    processes.end_processes(noted["mark"], set(), kill_wait_s=0)
     elsewhere = JobRef(record.id, record.jobdir, "another-host")
     assert ask(LocalScheduler(), [elsewhere])[record.id].state is State.UNKNOWN
     status = end_of(record)
@@ -293,7 +293,7 @@ def test_an_end_that_cannot_be_written_leaves_no_rubbish(here: Path) -> None:
     note_of(record).unlink()
     note_of(record).mkdir()  # what no file can be renamed to
     (record.jobdir / "go").touch()
-    until(lambda: not supervisor.processes_of(noted["mark"], set()))
+    until(lambda: not processes.processes_of(noted["mark"], set()))
     assert (record.jobdir / f"{record.id}_sched.out").read_text() == ""
     assert not list(record.jobdir.glob(".*.tmp"))
     status = end_of(record)
@@ -309,7 +309,7 @@ def test_a_damaged_note_is_no_job(here: Path, text: str) -> None:
     (record.jobdir / f"{record.id}_local.json").write_text(text)
     assert read_local_job(record.jobdir, record.id) is None
     assert refresh([record], read_index())[record].state is State.UNKNOWN
-    supervisor.end_processes(job.mark, set(), kill_wait_s=0)
+    processes.end_processes(job.mark, set(), kill_wait_s=0)
 
 
 @pytest.mark.parametrize(

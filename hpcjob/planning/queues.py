@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from hpcjob.errors import InputError
 from hpcjob.job import JobFile
+from hpcjob.planning.topology import gpus_per_node, procs_per_node
 from hpcjob.profile import ClusterProfile, Node, Size
-from hpcjob.units import format_clock, parse_memory_gib, parse_walltime_s
+from hpcjob.units import count, format_clock, parse_memory_gib, parse_walltime_s
 
 AUTO = "auto"
 _HOUR_S = 3600
@@ -30,8 +31,8 @@ class Asked:
     memory_gib: float = 0.0
 
     def __str__(self) -> str:
-        parts = [_count(self.nodes, "node") + (f" x {_count(self.gpus, 'GPU')}" if self.gpus else " without GPUs")]
-        parts += [f"{_count(self.cores, 'core')} a node"] if self.cores else []
+        parts = [count(self.nodes, "node") + (f" x {count(self.gpus, 'GPU')}" if self.gpus else " without GPUs")]
+        parts += [f"{count(self.cores, 'core')} a node"] if self.cores else []
         parts += [f"{self.memory_gib:g} GiB a node"] if self.memory_gib else []
         return f"{', '.join(parts)}, {format_clock(self.walltime_s)}"
 
@@ -98,16 +99,16 @@ class _Candidate:
         if longest_s:
             yield (
                 far * asked.walltime_s / longest_s,
-                f"{_count(asked.nodes, 'node')} for at most {format_clock(longest_s)}{also}",
+                f"{count(asked.nodes, 'node')} for at most {format_clock(longest_s)}{also}",
             )
         fewer = max((nodes for nodes in range(1, asked.nodes) if self._takes(nodes, asked.walltime_s)), default=0)
         if fewer:
-            yield far * asked.nodes / fewer, f"{_count(fewer, 'node')} for {format_clock(asked.walltime_s)}{also}"
+            yield far * asked.nodes / fewer, f"{count(fewer, 'node')} for {format_clock(asked.walltime_s)}{also}"
         if not longest_s and not fewer:
             most = self.sizes[-1].nodes if self.sizes else 1  # a limit of node hours alone, less than all this needs
             can_s = self.longest_s(most) or 0
             both = asked.nodes / most * max(1.0, asked.walltime_s / max(1, can_s))
-            yield far * both, f"{_count(most, 'node')} for at most {format_clock(can_s)}{also}"
+            yield far * both, f"{count(most, 'node')} for at most {format_clock(can_s)}{also}"
 
     def _takes(self, nodes: int, walltime_s: int) -> bool:
         longest_s = self.longest_s(nodes)
@@ -145,16 +146,14 @@ def choose(job: JobFile, profile: ClusterProfile) -> tuple[str | None, list[str]
 
 def asked_of(job: JobFile, profile: ClusterProfile) -> Asked:
     """Return what ``job`` asks, with the defaults of ``profile``: all GPUs of its node, its walltime."""
-    trains = job.kind == "train"
-    gpus = (profile.node.gpus if job.gpus_per_node is None else job.gpus_per_node) if trains else 0
-    procs = (job.procs_per_node or gpus or 1) if trains else 1
+    gpus = gpus_per_node(job, profile)
     return Asked(
         nodes=job.nodes,
         gpus=gpus,
         walltime_s=parse_walltime_s(
             profile.limits.default_walltime if job.walltime is None else job.walltime, "walltime"
         ),
-        cores=(job.cpus_per_gpu or 0) * procs,
+        cores=(job.cpus_per_gpu or 0) * procs_per_node(job, gpus),
         memory_gib=0.0 if job.memory is None else parse_memory_gib(job.memory),
     )
 
@@ -176,7 +175,3 @@ def _none_fits(asked: Asked, candidates: list[_Candidate], profile: ClusterProfi
         f"queue: auto: no queue of {profile.name} takes {asked}",
         hint=f"nearest is {name}: it takes {', or '.join(dict.fromkeys(words))}",
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""YAML documents checked against a structure; every mistake is told with its file, line and key."""

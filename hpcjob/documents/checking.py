@@ -1,0 +1,108 @@
+"""From a document to a typed value: what does not fit is told with its place, its key and what would."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from hpcjob.documents.document import Document, KeyPath, dotted
+from hpcjob.errors import InputError
+from hpcjob.near import did_you_mean
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_SCHEMAS = ("job file", "profile")
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.+?)`")
+_NOT_TAKEN = re.compile(r"Invalid enum value (.+)")
+_AT = re.compile(r" - at `(.*)`$")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")  # `[...]`, some value of a mapping, says nothing
+
+
+def convert(document: Document, kind: type[T], what: str) -> T:
+    """Return ``document`` as a ``kind``.
+
+    Raises:
+        InputError: a key is unknown (near names are offered), missing, or its value has the wrong type.
+    """
+    try:
+        return msgspec.convert(document.data, kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise _explain(str(error), document, kind, what) from None
+
+
+def _explain(message: str, document: Document, kind: type[msgspec.Struct], what: str) -> InputError:
+    path: KeyPath = ()
+    if at := _AT.search(message):
+        message = message[: at.start()]
+        path = tuple(step[1] or int(step[2]) for step in _STEP.finditer(at[1].removeprefix("$")))
+    if unknown := _UNKNOWN_FIELD.match(message):
+        return _unknown_key(document, kind, what, (*path, unknown[1]))
+    words = f"{message[0].lower()}{message[1:]}{_found(document, path)}"
+    if (wrong := _NOT_TAKEN.match(message)) and (taken := _taken(kind, path)):
+        words = f"{wrong[1]} is not {'one of ' if len(taken) > 1 else ''}{', '.join(taken)}"
+    return InputError(
+        f"{document.place(path)}: {dotted(path) or what}: {words}",
+        hint=f"`hpcjob schema {what.split()[0]}` prints all keys and their types" if what in _SCHEMAS else None,
+    )
+
+
+def _unknown_key(document: Document, kind: type[msgspec.Struct], what: str, path: KeyPath) -> InputError:
+    known = _field_names(kind, path[:-1])
+    other = getattr(kind, "OTHER_WORDS", {}).get(path[0]) if len(path) == 1 else None
+    hint = did_you_mean(str(path[-1]), known) or f"known keys: {', '.join(sorted(known))}"
+    if other is not None:
+        hint = f"here it is {other}"
+    return InputError(f"{document.place(path)}: {what} has no key {dotted(path)!r}", hint=hint)
+
+
+def _found(document: Document, path: KeyPath) -> str:
+    value: Any = document.data
+    try:
+        for part in path:
+            value = value[part]
+    except (KeyError, IndexError, TypeError):
+        return ""
+    text = repr(value)
+    return "" if isinstance(value, (dict, list)) else f" ({text if len(text) < 60 else text[:57] + '...'})"
+
+
+def _field_names(kind: Any, path: KeyPath) -> list[str]:
+    return [field.encode_name for struct in _structs(_type_at(kind, path)) for field in struct.fields]
+
+
+def _taken(kind: Any, path: KeyPath) -> list[str]:
+    """Return the values that a key takes; empty: they are not listed."""
+    info = _type_at(kind, path)
+    members = info.types if isinstance(info, msgspec.inspect.UnionType) else [info]
+    return [str(value) for one in members if isinstance(one, msgspec.inspect.LiteralType) for value in one.values]
+
+
+def _type_at(kind: Any, path: KeyPath) -> Any:
+    info = msgspec.inspect.type_info(kind)
+    for part in path:
+        info = _descend(info, part)
+    return info
+
+
+def _structs(info: Any) -> list[Any]:
+    if isinstance(info, msgspec.inspect.StructType):
+        return [info]
+    if isinstance(info, msgspec.inspect.UnionType):
+        return [struct for member in info.types for struct in _structs(member)]
+    return []
+
+
+def _descend(info: Any, part: str | int) -> Any:
+    if isinstance(info, msgspec.inspect.UnionType):
+        for member in info.types:
+            found = _descend(member, part)
+            if found is not None:
+                return found
+        return None
+    if isinstance(info, msgspec.inspect.StructType):
+        return next((f.type for f in info.fields if f.encode_name == part), None)
+    if isinstance(info, msgspec.inspect.DictType):
+        return info.value_type
+    return getattr(info, "item_type", None)

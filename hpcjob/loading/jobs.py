@@ -1,0 +1,89 @@
+"""Job files by path or name, and the job that one asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from hpcjob.documents.checking import convert
+from hpcjob.documents.document import Document
+from hpcjob.documents.reading import read
+from hpcjob.errors import InputError
+from hpcjob.job import JobFile
+from hpcjob.loading.env import keep_env
+from hpcjob.loading.overrides import Override
+from hpcjob.near import near
+from hpcjob.resources import JOBS, find, folders
+
+
+def job_names() -> list[str]:
+    """Return the job files that are found in ``jobs`` folders, as ``2.7B/dp.yml``, sorted."""
+    return sorted({str(path.relative_to(folder)) for folder in folders(JOBS) for path in folder.rglob("*.yml")})
+
+
+def find_job(name: str) -> Path:
+    """Return the job file at the path ``name``, or the one of that name in a ``jobs`` folder.
+
+    Raises:
+        InputError: there is none; near names are offered.
+    """
+    path = Path(name).expanduser()
+    if path.is_file() or path.is_absolute():
+        return path
+    inner = name.removeprefix(f"{JOBS}/")
+    for candidate in (inner, f"{inner}.yml"):
+        found, _ = find(JOBS, candidate)
+        if found:
+            return found
+    if path.is_dir():
+        raise InputError(f"{name}: a folder, not a job file", hint="name a .yml file in it")
+    raise InputError(f"{name}: no such job file", hint=_hint(path, inner))
+
+
+def _hint(path: Path, name: str) -> str:
+    """Say which job files there are that may have been meant: beside it, or in the ``jobs`` folders."""
+    known = job_names()
+    by_stem = {Path(job).stem: job for job in known}
+    stem = Path(name).stem
+    beside = [str(path.with_name(other)) for other in near(path.name, _files_beside(path))]
+    found = [*beside, *(by_stem[like] for like in near(stem, by_stem))][:3]
+    if found:
+        return f"did you mean {' or '.join(found)}?"
+    return f"job files: {', '.join(known) or 'none'}, or the path of one of your own"
+
+
+def _files_beside(path: Path) -> list[str]:
+    try:
+        return [other.name for other in path.parent.iterdir() if other.suffix in (".yml", ".yaml")]
+    except OSError:
+        return []
+
+
+def load_job(path: Path | None, overrides: Iterable[Override] = ()) -> JobFile:
+    """Return the job file at ``path`` with ``overrides`` on top. Raises InputError as `to_job` does."""
+    return to_job(job_document(path, overrides))
+
+
+def job_document(path: Path | None, overrides: Iterable[Override]) -> Document:
+    """Return what the job file at ``path`` says, with ``overrides`` on top; without a file, what they alone say."""
+    document = read(path, "job file") if path else Document({}, origin="job")
+    for override in overrides:
+        override.apply(document)
+    return document
+
+
+def to_job(document: Document) -> JobFile:
+    """Return the job of ``document``. Raises InputError with the place of a key or value that fits none."""
+    keep_env(document)
+    _keep_values(document)
+    return convert(document, JobFile, "job file")
+
+
+def _keep_values(document: Document) -> None:
+    """The items of an array's list are text: numbers keep their spelling."""
+    array = document.data.get("array")
+    if not isinstance(array, list):
+        return
+    for number, value in enumerate(array):
+        if isinstance(value, (bool, int, float)):
+            array[number] = document.texts.get(("array", number), str(value))

@@ -1,0 +1,154 @@
+"""Cluster profiles by name, alias or path, with those that they extend."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from hpcjob.documents.checking import convert
+from hpcjob.documents.document import Document, merge
+from hpcjob.documents.reading import MAX_BYTES, parse, read
+from hpcjob.errors import InputError
+from hpcjob.loading.env import keep_env
+from hpcjob.loading.overrides import Override
+from hpcjob.near import did_you_mean
+from hpcjob.profile import ClusterProfile
+from hpcjob.regular import read_regular
+from hpcjob.resources import PROFILES, folders, label, shipped
+from hpcjob.source import Source
+
+_ALIASES_LINE = re.compile(rb"^aliases:.*$", re.MULTILINE)
+_OWN = ("aliases", "status", "name")  # keys of a profile that one which extends it does not have from it
+
+
+def profile_names() -> list[str]:
+    """Return the names of all profiles that are found, sorted; aliases are not among them."""
+    return sorted({path.stem for folder in folders(PROFILES) for path in folder.glob("*.yml")})
+
+
+def aliases() -> list[str]:
+    """Return the aliases of all profiles that are found."""
+    return [alias for path in _files(folders(PROFILES)) for alias in _aliases_of(path)]
+
+
+def load_profile(name_or_path: str, *, notes: list[str] | None = None) -> tuple[ClusterProfile, Path]:
+    """Return the profile of that name, alias or path, and its file.
+
+    Args:
+        notes: a profile of the user's that hides a shipped one is announced here.
+
+    Raises:
+        InputError: there is none of that name (near names are offered), or it is no valid profile.
+    """
+    profile, source = read_profile(name_or_path, notes=notes)
+    return profile, source.path
+
+
+def read_profile(
+    name_or_path: str, overrides: Iterable[Override] = (), *, notes: list[str] | None = None
+) -> tuple[ClusterProfile, Source]:
+    """Return the profile with ``overrides`` on top, and where it came from. See `load_profile`."""
+    path = _find(name_or_path)
+    if notes is not None and (hidden := _hidden(path, name_or_path)):
+        notes.append(f"profile {name_or_path}: {path} is used, it hides the shipped {label(hidden)}")
+    chain = _extended(path)
+    document = _merged([document for _, document in chain])
+    document.data.setdefault("name", path.stem)
+    for override in overrides:
+        override.apply(document)
+    keep_env(document)
+    profile = convert(document, ClusterProfile, "profile")
+    return profile, Source.of(path, [file for file, _ in chain[1:]])
+
+
+def profile_chain(name_or_path: str) -> list[Path]:
+    """Return the file of a profile and those it extends, nearest first. Raises InputError as `load_profile`."""
+    return [path for path, _ in _extended(_find(name_or_path))]
+
+
+def _find(name: str, *, but: Sequence[Path] = ()) -> Path:
+    if _is_path(name):
+        return Path(name).expanduser()
+    for path in _called(name):
+        if not any(path.samefile(other) for other in but):
+            return path
+    known = profile_names()
+    offered = did_you_mean(name, [*known, *aliases()])
+    hint = f"profiles: {', '.join(known)} (`hpcjob profile list`)"
+    raise InputError(f"no profile {name!r}", hint=f"{offered} {hint}" if offered else hint)
+
+
+def _is_path(name: str) -> bool:
+    return "/" in name or name.endswith((".yml", ".yaml"))
+
+
+def _called(name: str) -> Iterator[Path]:
+    """Yield the profiles of that name or alias, the one to use first."""
+    places = list(folders(PROFILES))
+    named = [folder / f"{name}.yml" for folder in places]
+    yield from (path for path in named if path.is_file())
+    yield from (path for path in _files(places) if path not in named and name in _aliases_of(path))
+
+
+def _files(places: Iterable[Path]) -> Iterator[Path]:
+    for folder in places:
+        yield from sorted(folder.glob("*.yml"))
+
+
+def _aliases_of(path: Path) -> list[str]:
+    """Return the aliases of a profile from its one line, without reading the whole; a broken file has none."""
+    try:
+        line = _ALIASES_LINE.search(read_regular(path, MAX_BYTES))
+        found = parse(line[0].decode(), str(path), "profile").data["aliases"] if line else []
+    except (OSError, UnicodeDecodeError, InputError):
+        return []
+    return [str(alias) for alias in found] if isinstance(found, list) else []
+
+
+def _hidden(path: Path, name: str) -> Path | None:
+    """Return the shipped profile that the user's ``path`` hides under ``name``, if there is one."""
+    ours = shipped(PROFILES)
+    if _is_path(name) or path.parent.samefile(ours):
+        return None
+    return next((other for other in _called(name) if other.parent.samefile(ours)), None)
+
+
+def _extended(path: Path) -> list[tuple[Path, Document]]:
+    """Return the profile at ``path`` and those it extends, nearest first.
+
+    A profile may extend a shipped one of its own name. Raises InputError where the chain comes back to itself.
+    """
+    chain = [(path, read(path, "profile"))]
+    while (parent := chain[-1][1].data.get("extends")) is not None:
+        file, document = chain[-1]
+        place = document.place(("extends",))
+        found = _parent(parent, file, place)
+        seen = [other for other, _ in chain]
+        if found.exists() and any(found.samefile(other) for other in seen):
+            ring = " -> ".join(str(other) for other in [*seen, found])
+            raise InputError(f"{place}: profiles extend one another in a ring: {ring}", hint="break the ring")
+        chain.append((found, read(found, "profile")))
+    return chain
+
+
+def _parent(name: object, file: Path, place: str) -> Path:
+    """Return the profile that ``file`` extends; a path is relative to that file."""
+    if not isinstance(name, str):
+        raise InputError(f"{place}: extends: {name!r} is no name", hint="write the name of one profile")
+    if _is_path(name):
+        return file.parent / Path(name).expanduser()
+    try:
+        return _find(name, but=[file])
+    except InputError as error:
+        raise InputError(f"{place}: extends: {error.message}", hint=error.hint) from None
+
+
+def _merged(chain: Sequence[Document]) -> Document:
+    """Return the profile that a chain of them makes, the nearest first."""
+    document = chain[-1]
+    for over in reversed(chain[:-1]):
+        for own in _OWN:
+            document.data.pop(own, None)
+        document = merge(document, over)
+    return document

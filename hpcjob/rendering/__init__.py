@@ -1,0 +1,1 @@
+"""What the templates of a job script see: a plan in their words."""

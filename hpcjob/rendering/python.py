@@ -1,0 +1,33 @@
+"""The Python of a step: what a script needs to enter it, and what must be in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hpcjob.job import Python
+from hpcjob.plan import Plan, PlannedStep
+
+
+def python_context(plan: Plan, python: Python, steps: Sequence[PlannedStep]) -> dict[str, Any]:
+    """Return what a script needs to enter ``python``, with the packages that ``steps`` import from it."""
+    packages = ["neoxlite", "deepspeed"] if any(step.is_train for step in steps) else []
+    if any(step.is_train or step.launcher in ("torchrun", "pdsh") for step in steps):
+        packages.append("torch")
+    return {
+        "venv": python.venv,
+        "container": python.container and python.container.image,
+        "binds": _binds(plan, python),
+        "pyxis": plan.profile.scheduler.uses_pyxis,
+        "conda": python.conda,
+        "conda_failure": f"python.conda: {python.conda} could not be activated",
+        "executable": python.executable,
+        "executable_failure": f"python.executable: there is no {python.executable}",
+        "packages": packages,
+    }
+
+
+def _binds(plan: Plan, python: Python) -> list[str]:
+    """Return the folders to bind; pyxis wants source and target of each."""
+    binds = python.container.binds if python.container else []
+    return [bind if ":" in bind or not plan.profile.scheduler.uses_pyxis else f"{bind}:{bind}" for bind in binds]
