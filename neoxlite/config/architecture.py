@@ -165,6 +165,18 @@ class Architecture:
         head = padded_vocab // tensor * self.hidden_size if self.no_weight_tying else embedding
         return [embedding, 0, *blocks, 0, self.norm_parameters(), head]
 
+    def layer_flops(self, padded_vocab: int) -> list[int]:
+        """Return the multiplications and additions of a token's forward pass in each entry of the layer list.
+
+        Of a block its matrices and half of the attention, which is causal; of the head its matrix; the rest is little.
+
+        Raises:
+            ConfigError: the configuration has parts whose parameters are not known here.
+        """
+        _, _, *blocks, _, _, _ = self.layer_parameters(padded_vocab)
+        block = [2 * parameters + 2 * self.seq_length * self.hidden_size for parameters in blocks]
+        return [0, 0, *block, 0, 0, 2 * padded_vocab * self.hidden_size]
+
     def parameter_count(self, padded_vocab: int, tensor: int = 1) -> int:
         """Return the parameters of the model, each counted once, on one of ``tensor`` tensor-parallel ranks."""
         layers = self.layer_parameters(padded_vocab, tensor)

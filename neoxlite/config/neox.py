@@ -12,7 +12,7 @@ from neoxlite.config.batch import Batch
 from neoxlite.config.keys import Support, block_table, key_table
 from neoxlite.config.offload import Offload
 from neoxlite.config.overrides import default_block
-from neoxlite.config.partition import layer_names, partition
+from neoxlite.config.partition import COUNTING, layer_names, partition
 from neoxlite.config.precision import Precision
 from neoxlite.config.reader import Entry
 from neoxlite.errors import ConfigError
@@ -231,12 +231,15 @@ class NeoxConfig:
     def pipeline_partition(self, num_stages: int, padded_vocab: int | None = None) -> list[int]:
         """Return ``num_stages + 1`` bounds over the ``num_layers + 5`` layers, by ``pipe_partition_method``.
 
-        ``padded_vocab`` is needed for the method ``parameters`` only, which raises ValueError without it.
+        ``padded_vocab`` is needed for the methods ``parameters`` and ``flops`` only, which raise ValueError without it.
         """
-        names = layer_names(self.num_layers, tied=not self.no_weight_tying)
-        if self.pipe_partition_method.lower() == "parameters" and padded_vocab is None:
-            raise ValueError("pipe_partition_method: parameters needs the padded vocabulary size")
-        weights = self.architecture.layer_parameters(padded_vocab) if padded_vocab is not None else []
+        names, method = layer_names(self.num_layers, tied=not self.no_weight_tying), self.pipe_partition_method.lower()
+        weights: list[int] = []
+        if method in COUNTING:
+            if padded_vocab is None:
+                raise ValueError(f"pipe_partition_method: {method} needs the padded vocabulary size")
+            count = self.architecture.layer_flops if method == "flops" else self.architecture.layer_parameters
+            weights = count(padded_vocab)
         return partition(self.pipe_partition_method, names, weights, num_stages)
 
     def with_train_iters(self, train_iters: int) -> NeoxConfig:

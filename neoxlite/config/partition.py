@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from neoxlite.errors import ConfigError
 
 DEFAULT_METHOD = "type:transformer|mlp"
+COUNTING = ("parameters", "flops")
+"""Methods that need the weight of each layer, and so the size of the vocabulary."""
 
 
 def layer_names(num_layers: int, tied: bool) -> list[str]:
@@ -22,12 +24,13 @@ def layer_names(num_layers: int, tied: bool) -> list[str]:
     return ["EmbeddingPipe", "_pre_transformer_block", *blocks, "_post_transformer_block", "NormPipe", head]
 
 
-def partition(method: str, names: Sequence[str], parameters: Sequence[int], stages: int) -> list[int]:
+def partition(method: str, names: Sequence[str], weights: Sequence[int], stages: int) -> list[int]:
     """Return ``stages + 1`` bounds: stage i holds the layers from bound i up to, not including, bound i + 1.
 
     Args:
-        method: ``uniform``, ``parameters``, or ``type:REGEX`` (case-insensitive; layers that match weigh 1, others 0).
-        names: name of each layer. parameters: parameters of each layer.
+        method: ``uniform``, one of `COUNTING`, or ``type:REGEX`` (case-insensitive; layers that match weigh 1, others
+            0).
+        names: name of each layer. weights: what a method of `COUNTING` counts, of each layer.
 
     Raises:
         ConfigError: another method, or fewer than one stage.
@@ -37,12 +40,13 @@ def partition(method: str, names: Sequence[str], parameters: Sequence[int], stag
     lower = method.lower()
     if lower == "uniform":
         return cut_uniform(len(names), stages)
-    if lower == "parameters":
-        return cut_balanced(parameters, stages)
+    if lower in COUNTING:
+        return cut_balanced(weights, stages)
     if lower.startswith("type:"):
         return cut_balanced([_matches(method[len("type:") :], name) for name in names], stages)
     raise ConfigError(
-        f"pipe_partition_method: {method!r} is not known", hint=f"use uniform, parameters, or {DEFAULT_METHOD}"
+        f"pipe_partition_method: {method!r} is not known",
+        hint=f"use uniform, parameters, flops, or {DEFAULT_METHOD}",
     )
 
 

@@ -48,8 +48,6 @@ def _why_not_direct(cfg: Any) -> str | None:
         return f"precision: {cfg.precision}"
     if cfg.zero_stage != 1:
         return f"zero_optimization.stage: {cfg.zero_stage}"
-    if cfg.pipe_parallel_size > 1:
-        return f"pipe_parallel_size: {cfg.pipe_parallel_size}"
     if cfg.offload is not None:
         return "zero_optimization.offload_optimizer"
     return None

@@ -4,7 +4,7 @@ DeepSpeed's class launches thousands of small kernels a step, copies each gradie
 and waits for the device several times: 15 to 25 % of a step's time at 125M to 1.3B parameters on an H200. This one lets
 gradients lie where autograd left them, sums them in fp32 in one kernel where that is asked for, and takes norm,
 clipping and AdamW on the device (`neoxlite.optim.adamw`). Checkpoints of one load in the other. What it does not have
-(fp16, offload, pipeline stages, experts) is left to DeepSpeed's: see `neoxlite.optim.build`.
+(fp16, offload, experts) is left to DeepSpeed's: see `neoxlite.optim.build`.
 """
 
 from __future__ import annotations
@@ -143,6 +143,16 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
                 group.own = sum_partition(_flattened(group), self.dp_process_group)
                 for parameter in group.parameters:
                     parameter.grad = None
+
+    def gradient_of(self, parameter: Tensor) -> Tensor | None:
+        """Return a parameter's gradient from all micro-batches so far, wherever it is kept; None if it has none."""
+        for group in self._groups:
+            if group.total is None:
+                continue
+            for one, view in zip(group.parameters, group.views, strict=True):
+                if one is parameter:
+                    return view
+        return parameter.grad
 
     def _sum(self) -> None:
         """Add the gradients to the groups' sums, and free them."""

@@ -14,7 +14,7 @@ from neoxlite.model.kernels import choose_kernels, compile_blocks, use_kernels
 from neoxlite.model.spec import ModelSpec
 from neoxlite.parallel.topology import Topology
 from neoxlite.training.engine import Engine, built_in_shards, model_dtype
-from neoxlite.training.stages import stage_bounds
+from neoxlite.training.stages import balance_note, stage_bounds
 
 if TYPE_CHECKING:
     from neoxlite.config import NeoxConfig
@@ -34,6 +34,7 @@ def create_engine(
     if device.type == "cuda":
         memory_gib = torch.cuda.get_device_properties(device).total_memory / GIB
         engine.notes += advice(cfg, spec.padded_vocab_size, memory_gib)
+        engine.notes += filter(None, [balance_note(cfg, spec.padded_vocab_size)])
     use_kernels(engine.module, kernels)
     if kernels.compile_blocks:
         compile_blocks(engine.module, cfg.seq_length, device, model_dtype(cfg.precision))

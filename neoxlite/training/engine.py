@@ -25,6 +25,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from neoxlite.config.partition import COUNTING
 from neoxlite.errors import ConfigError
 from neoxlite.optim.build import build_optimizer, uses_direct_zero
 from neoxlite.optim.loss_scale import LossScale
@@ -77,15 +78,16 @@ class Engine:
         self._micro: int = cfg.train_micro_batch_size_per_gpu
         self._eod = eod if cfg.eod_mask_loss else None
         model = model.to(device)
-        direct, note = uses_direct_zero(cfg, device)
-        fused = cfg.offload is not None or (device.type == "cuda" and not direct)
+        self.direct, note = uses_direct_zero(cfg, device)
+        """Whether `neoxlite.optim.direct_zero` takes the steps."""
+        fused = cfg.offload is not None or (device.type == "cuda" and not self.direct)
         self.notes = [note] if note else []
         """Lines for the user about what this engine does without."""
-        with quiet_stdout(), _direct_zero(cfg) if direct else contextlib.nullcontext():
+        with quiet_stdout(), _direct_zero(cfg) if self.direct else contextlib.nullcontext():
             self.deepspeed, *_ = deepspeed.initialize(
                 model=model,
                 optimizer=build_optimizer(cfg, model, fused=fused),
-                config=deepspeed_config(cfg, direct=direct),
+                config=deepspeed_config(cfg, direct=self.direct),
                 mpu=self._mpu(),
                 dist_init_required=False,
             )
@@ -243,7 +245,7 @@ def check_supported(cfg: Any, device: torch.device) -> None:
             "fp16 trains on GPUs only, and this run has none",
             hint=f"run it on a GPU, or in another precision: {off}--set precision=bfloat16",
         )
-    if cfg.pipe_partition_method.lower() != "parameters":  # that one waits for the vocabulary
+    if cfg.pipe_partition_method.lower() not in COUNTING:  # those wait for the vocabulary
         stage_bounds(cfg)
     if cfg.zero_stage == 0 and cfg.precision != "fp32":
         raise ConfigError(

@@ -1,9 +1,11 @@
 """DeepSpeed's pipeline engine behind the operations of `Engine`.
 
-Two rules more than there (DeepSpeed 0.19.8):
+Three rules more than there (DeepSpeed 0.19.8):
 
 * ZeRO stage 1 always: without it the gradient norm misses all stages but the first. Stages 2 and 3 it refuses. The
   configuration sees to both.
+* The direct optimizer is told of each backward pass here: DeepSpeed tells the last stage's only. Its sums are elsewhere
+  than DeepSpeed expects the gradients of tied weights.
 * The schedule is 1F1B: on a stage the forward passes of an iteration's micro-batches come in their order, with backward
   passes between them.
 """
@@ -15,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from neoxlite.model.pipeline import PipelineStage
@@ -55,6 +58,9 @@ class PipelineEngine(Engine):
         if phase is None:
             return run
 
+        if self.direct and name == "ReduceTiedGrads":
+            run = _reduce_tied_sums
+
         def observed(engine: Any, **keywords: Any) -> None:
             if name == "ForwardPass" and self.module.fused_head_loss and engine.is_last_stage():
                 self.module.labels = engine.pipe_buffers["labels"][keywords["buffer_id"]]
@@ -62,6 +68,8 @@ class PipelineEngine(Engine):
             self._unclocked &= not clocked
             with self.phases(phase), self.clock if clocked else contextlib.nullcontext():
                 run(engine, **keywords)
+                if self.direct and name == "BackwardPass":
+                    engine.optimizer.backward_epilogue()
 
         return observed
 
@@ -116,3 +124,11 @@ class PipelineEngine(Engine):
 
     def _mpu(self) -> Topology | None:
         return None  # PipelineModule brings its own
+
+
+def _reduce_tied_sums(engine: Any) -> None:
+    """Sum the gradients of tied weights over their stages."""
+    for weight, group in engine.module.get_tied_weights_and_groups():
+        gradient = engine.optimizer.gradient_of(weight)
+        if gradient is not None:
+            dist.all_reduce(gradient, group=group)

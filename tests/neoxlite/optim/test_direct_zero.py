@@ -167,6 +167,4 @@ def test_auto_takes_it_on_the_gpus_of_a_node(config_of: Any) -> None:
     assert not several
     assert "was not tried on several" in str(line)
     piped = config_of(2, precision="bfloat16", zero_optimization={"stage": 1}, pipe_parallel_size=2)
-    direct, line = uses_direct_zero(piped, torch.device("cuda"))
-    assert not direct
-    assert "pipe_parallel_size: 2" in str(line)
+    assert uses_direct_zero(piped, torch.device("cuda")) == (True, None)
