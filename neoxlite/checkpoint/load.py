@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from neoxlite.checkpoint.folder import Manifest, offer
-from neoxlite.checkpoint.optimizer_state import MASTER, OptimizerState
+from neoxlite.checkpoint.manifest import Manifest, offer
+from neoxlite.checkpoint.optimizer_state import MASTER, Fragment, OptimizerState
 from neoxlite.checkpoint.pieces import Pieces
 from neoxlite.errors import CheckpointError
 from neoxlite.model.naming import is_copy, layer_parameters
@@ -97,20 +97,31 @@ def _compare(path: Path, parameters: dict[str, Tensor], tensors: dict[str, Tenso
 def load_optimizer(folder: Path, engine: Any, step: int) -> None:
     """Fill this rank's optimizer state from the pieces that any layout wrote, and set the count of steps."""
     state = OptimizerState(engine)
-    pieces = Pieces(folder)
+    pieces = Pieces(folder, Manifest.read(folder).files)
     with torch.no_grad():
         for fragment in state.fragments():
             for kind, target in fragment.tensors.items():
                 if kind == MASTER and not pieces.has(MASTER, fragment.name):
-                    target.copy_(fragment.parameter)
+                    target.copy_(_weight(folder, fragment, engine.topology))
                 else:
                     pieces.fill(kind, fragment, target, engine.topology)
     state.set_step(step)
 
 
-def reset_master_weights(engine: Any) -> None:
-    """Take the fp32 master weights from the model's weights, where only those were loaded."""
+def load_master_weights(folder: Path, engine: Any) -> None:
+    """Take the fp32 master weights from the weights in the files, which may be more exact than the model's own."""
     with torch.no_grad():
         for fragment in OptimizerState(engine).fragments():
             if MASTER in fragment.tensors:
-                fragment.tensors[MASTER].copy_(fragment.parameter)
+                fragment.tensors[MASTER].copy_(_weight(folder, fragment, engine.topology))
+
+
+def _weight(folder: Path, fragment: Fragment, topology: Topology) -> Tensor:
+    """Return a fragment's elements of the weights in the files."""
+    path = folder / f"layer_{fragment.layer:02d}.safetensors"
+    try:
+        with safe_open(path, framework="pt") as file:
+            whole = file.get_tensor(fragment.name.partition(".")[2])
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}", hint=offer(folder)) from None
+    return fragment.elements_of(whole, topology)

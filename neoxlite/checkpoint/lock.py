@@ -101,7 +101,15 @@ class SaveLock:
         while not self._end.wait(RENEWED_EVERY_S):
             # A file server that is away for a while is not the end of a run.
             with contextlib.suppress(OSError):
-                os.utime(self._root / LOCK)
+                if _read(self._root / LOCK)[0].get("owner") == self._owner:
+                    os.utime(self._root / LOCK)
+
+
+def refuse_lost(root: Path) -> None:
+    """Raise CheckpointError if another run has the lock of ``root`` by now, as after a halt longer than its expiry."""
+    content, _ = _read(root / LOCK)
+    if Owner.parse(str(content.get("owner", ""))) not in (None, Owner.this()):
+        raise _taken(root / LOCK, content)
 
 
 def _is_alive(content: dict[str, Any]) -> bool | None:

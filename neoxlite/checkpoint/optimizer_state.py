@@ -17,6 +17,7 @@ from torch import Tensor
 from neoxlite.model.naming import is_copy, layer_parameters
 from neoxlite.parallel.sharding import own_shard
 from neoxlite.parallel.slicing import Slicing, slicing_of
+from neoxlite.parallel.topology import Topology
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 MASTER = "master"
@@ -43,6 +44,13 @@ class Fragment:
     def numel(self) -> int:
         """Number of elements."""
         return self.parameter.numel()
+
+    def elements_of(self, whole: Tensor, topology: Topology) -> Tensor:
+        """Return these elements out of the whole parameter, or of another tensor of its shape."""
+        mine = whole
+        if self.slicing is not None:
+            mine = self.slicing.take(whole, topology.tensor_rank, topology.tensor_size)
+        return mine.reshape(-1)[self.start : self.start + self.numel]
 
     @property
     def layer(self) -> int:

@@ -7,7 +7,9 @@ of that rank of so many.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +17,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from neoxlite.checkpoint.folder import offer
+from neoxlite.checkpoint.manifest import offer
 from neoxlite.checkpoint.optimizer_state import Fragment
 from neoxlite.errors import CheckpointError
 from neoxlite.parallel.topology import Topology
+
+_FILE = re.compile(r"optimizer_[0-9-]+\.safetensors")
 
 
 def piece_key(kind: str, fragment: Fragment, topology: Topology) -> str:
@@ -26,6 +30,11 @@ def piece_key(kind: str, fragment: Fragment, topology: Topology) -> str:
     key = f"{kind}/{fragment.name}/{fragment.start}"
     sliced = fragment.slicing is not None and topology.tensor_size > 1
     return f"{key}/{topology.tensor_rank}/{topology.tensor_size}" if sliced else key
+
+
+def optimizer_files(files: Iterable[str]) -> list[str]:
+    """Return those of a checkpoint's files that hold pieces, in their order."""
+    return sorted(name for name in files if _FILE.fullmatch(name))
 
 
 @dataclass(frozen=True)
@@ -41,12 +50,17 @@ class Piece:
 
 
 class Pieces:
-    """All pieces of a checkpoint, known from the files' headers. Raises CheckpointError for one that cannot be read."""
+    """All pieces of a checkpoint, known from the files' headers. Raises CheckpointError for one that cannot be read.
 
-    def __init__(self, folder: Path):
+    Args:
+        files: names of the checkpoint's files; what else lies in its folder is not of it.
+    """
+
+    def __init__(self, folder: Path, files: Iterable[str]):
         self._folder = folder
         self._pieces: dict[tuple[str, str], list[Piece]] = defaultdict(list)
-        for path in sorted(folder.glob("optimizer_*.safetensors")):
+        for file in optimizer_files(files):
+            path = folder / file
             for key, length in _lengths(path).items():
                 kind, name, start, *of_slice = key.split("/")
                 rank, size = (int(number) for number in of_slice) if of_slice else (0, 1)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from neoxlite.checkpoint.architecture import compare_architecture
-from neoxlite.checkpoint.folder import MANIFEST, Manifest, find
+from neoxlite.checkpoint.folder import find
 from neoxlite.checkpoint.load import load_weights, verify
+from neoxlite.checkpoint.manifest import MANIFEST, Manifest
 from neoxlite.checkpoint.tokenizer_files import saved_tokenizer
 from neoxlite.config import load_config
 from neoxlite.errors import CheckpointError

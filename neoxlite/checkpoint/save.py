@@ -17,22 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from safetensors import SafetensorError
 
+from neoxlite.checkpoint.disk import remedy, told
 from neoxlite.checkpoint.folder import (
     LATEST,
-    MANIFEST,
-    Manifest,
     aside_name,
-    crc32_of,
     restore_replaced,
     saved_iterations,
     step_name,
 )
+from neoxlite.checkpoint.lock import refuse_lost
+from neoxlite.checkpoint.manifest import MANIFEST, Manifest, crc32_of
 from neoxlite.checkpoint.owner import Owner
 from neoxlite.checkpoint.share import TensorFile, share_of
 from neoxlite.checkpoint.tensor_file import write_tensors
-from neoxlite.common.files import write_whole
+from neoxlite.common.files import replacing, write_whole
 from neoxlite.errors import CheckpointError
 from neoxlite.parallel.topology import Topology
 
@@ -65,18 +64,23 @@ class Together:
 
     def __call__(self, work: Callable[[], Any]) -> list[Any]:
         """Do ``work`` and return the results of all ranks; if it fails anywhere, raise the same error everywhere."""
+        result: Any = None
+        problem: tuple[str, str | None] | None = None
         try:
-            result, problem = work(), None
-        except (OSError, SafetensorError, CheckpointError) as error:
-            result, problem = None, f"rank {self.rank}: {error}"
+            result = work()
+        except OSError as error:
+            problem = f"rank {self.rank}: {told(error)}", remedy(error)
+        except CheckpointError as error:
+            problem = f"rank {self.rank}: {error.message}", error.hint
         gathered: list[Any] = [(result, problem)] * self._size
         if self._size > 1:
             dist.all_gather_object(gathered, (result, problem), group=self._group)
         problems = [problem for _, problem in gathered if problem]
         if problems:
+            what, hint = problems[0]
             raise CheckpointError(
-                f"the checkpoint could not be written: {problems[0]}",
-                hint="check space and quota of the folder in save; the checkpoints before it are untouched",
+                f"the checkpoint could not be written: {what}",
+                hint="; ".join([*([hint] if hint else []), "the checkpoints before it are untouched"]),
             )
         return [result for result, _ in gathered]
 
@@ -116,6 +120,7 @@ def write(
 def begin_folder(root: Path, iteration: int) -> Path:
     """Clear away what dead runs left, and return a new temporary folder that names this process."""
     root.mkdir(parents=True, exist_ok=True)
+    refuse_lost(root)
     for folder, aside in restore_replaced(root):
         if folder.is_dir() and aside.is_dir():
             _discard(aside)
@@ -123,11 +128,13 @@ def begin_folder(root: Path, iteration: int) -> Path:
         # .global_step5.OWNER.tmp; the lock of the folder says that no other host's owner is alive.
         owner = Owner.parse(leftover.name.removesuffix(".tmp").partition(".global_step")[2].partition(".")[2])
         if owner is None or owner == Owner.this() or not owner.is_alive:
-            shutil.rmtree(leftover)
+            # What cannot be removed now, such as a file that a reader has open on NFS, goes with a later save.
+            shutil.rmtree(leftover, ignore_errors=True)
     for leftover in root.glob(f".{LATEST}.*.tmp"):
-        leftover.unlink()
+        with contextlib.suppress(OSError):
+            leftover.unlink()
     temporary = root / f".{step_name(iteration)}.{Owner.this()}.tmp"
-    temporary.mkdir()
+    temporary.mkdir(exist_ok=True)
     return temporary
 
 
@@ -181,17 +188,23 @@ def move_into_place(temporary: Path, folder: Path, files: Sizes, training: dict[
     write_whole(temporary / MANIFEST, Manifest(files, training).text())
     _sync_folder(temporary)
     root = folder.parent
-    if folder.exists():
-        # The same iteration again, after a resume from an older one. Between the two renames the old one is the
-        # checkpoint still: `restore_replaced` gives it its name back.
-        aside = root / aside_name(folder.name)
-        folder.rename(aside)
-        _move(temporary, folder, aside)
+    refuse_lost(root)
+    aside = root / aside_name(folder.name)
+    with replacing(root / LATEST) as latest:
+        # On the disk before any name changes: then nothing that follows needs room.
+        latest.write(folder.name.encode())
+        latest.flush()
+        os.fsync(latest.fileno())
+        if folder.exists():
+            # The same iteration again, after a resume from an older one. Between the two renames the old one is the
+            # checkpoint still: `restore_replaced` gives it its name back.
+            folder.rename(aside)
+            _move(temporary, folder, aside)
+        else:
+            temporary.rename(folder)
+        _sync_folder(root)
+    if aside.exists():
         _discard(aside)
-    else:
-        temporary.rename(folder)
-    _sync_folder(root)
-    write_whole(root / LATEST, folder.name)
 
 
 def _move(temporary: Path, folder: Path, aside: Path) -> None:
@@ -218,13 +231,13 @@ def remove_old(root: Path, keep: int, newest: int) -> None:
     """Keep the ``keep`` last checkpoints up to ``newest`` and remove those before them; later ones are left alone."""
     old = [iteration for iteration in saved_iterations(root) if iteration <= newest][:-keep]
     for iteration in old:
-        with contextlib.suppress(OSError):
-            _discard(root / step_name(iteration))
+        _discard(root / step_name(iteration))
 
 
 def _discard(folder: Path) -> None:
     """Remove a checkpoint; from the first moment it has no checkpoint's name, so that a crash leaves no half of one."""
     # The next save clears away what is left of it, as of a save that died.
     doomed = folder.with_name(f".{folder.name.lstrip('.').partition('.')[0]}.{secrets.token_hex(4)}.tmp")
-    folder.rename(doomed)
-    shutil.rmtree(doomed)
+    with contextlib.suppress(OSError):  # it is no part of the save that clears away
+        folder.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)

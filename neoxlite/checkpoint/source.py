@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from neoxlite.checkpoint.folder import MANIFEST, Manifest
-from neoxlite.checkpoint.load import load_optimizer, load_weights, verify
+from neoxlite.checkpoint.load import load_master_weights, load_optimizer, load_weights, verify
+from neoxlite.checkpoint.manifest import MANIFEST, Manifest
 from neoxlite.parallel.topology import Topology
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ class Source(Protocol):
 
     def load_optimizer(self, engine: Any) -> None:
         """Fill this rank's optimizer state. Raises CheckpointError if some is missing."""
+
+    def load_master_weights(self, engine: Any) -> None:
+        """Fill this rank's fp32 master weights alone, where the engine has some, from the weights in the files."""
 
 
 class OwnSource:
@@ -60,6 +63,10 @@ class OwnSource:
     def load_optimizer(self, engine: Any) -> None:
         """See `Source`."""
         load_optimizer(self._folder, engine, self.training["optimizer_step"])
+
+    def load_master_weights(self, engine: Any) -> None:
+        """See `Source`."""
+        load_master_weights(self._folder, engine)
 
 
 def open_source(folder: Path, cfg: NeoxConfig) -> Source:

@@ -7,7 +7,8 @@ import difflib
 from collections.abc import Iterator
 from pathlib import Path
 
-from neoxlite.checkpoint.folder import MANIFEST, find, restore_replaced, saved_iterations
+from neoxlite.checkpoint.folder import find, restore_replaced, saved_iterations
+from neoxlite.checkpoint.manifest import MANIFEST
 from neoxlite.errors import CheckpointError
 
 _MOST_NEIGHBOURS = 200
@@ -86,7 +87,7 @@ def nearest(missing: Path) -> Path | None:
 
 
 def _with_checkpoints(base: Path, depth: int) -> Iterator[Path]:
-    with contextlib.suppress(OSError):  # a folder that may not be read
+    with contextlib.suppress(OSError, CheckpointError):  # a folder that may not be read
         for path in sorted(base.iterdir())[:_MOST_NEIGHBOURS]:
             if depth == 0 or not path.is_dir() or path.name.startswith(("global_step", ".")):
                 continue

@@ -1,24 +1,56 @@
 """Tensors written to a file in the safetensors format, so that other threads go on meanwhile.
 
 The library's own writer copies every tensor into Python bytes and holds the interpreter's lock while the disk is
-written; here the tensors' memory goes to the file as it is, without the lock. Format: 8 bytes little-endian length of
-the header, the header as JSON (name -> dtype, shape, offsets of the data behind it), the data (safetensors README,
-"Format").
+written; here the tensors' memory goes to the file as it is, without the lock, and a tensor may come in blocks.
+
+Format: 8 bytes little-endian length of the header, the header as JSON (name -> dtype, shape, offsets of the data behind
+it), the data (safetensors README, "Format").
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor
 
-_NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.int64: "I64"}
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+}
+"""The format's names of the dtypes."""
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _ALIGNMENT = 8
 _CHUNK_BYTES = 64 << 20  # one write call does at most 2 GiB
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor to write, whose rows may come in several blocks."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    blocks: Callable[[], Iterable[Tensor]]
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return torch.Size(self.shape).numel() * self.dtype.itemsize
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -27,27 +59,52 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    # Wide elements first: each tensor then begins at a multiple of its element size.
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
+    entries = [
+        Entry(name, tensor.dtype, tuple(tensor.shape), lambda tensor=tensor: (tensor,))  # type: ignore[misc]
+        for name, tensor in tensors.items()
+    ]
     with path.open("wb") as file:
-        file.write(_header(ordered))
-        for _, tensor in ordered:
-            data = tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy().data
+        write_entries(file, entries)
+
+
+def write_entries(
+    file: IO[bytes],
+    entries: Iterable[Entry],
+    metadata: Mapping[str, str] | None = None,
+    seen: Callable[[memoryview | bytes], None] = lambda data: None,
+) -> None:
+    """Write header and data of a file; ``seen`` is told every stretch of bytes behind its writing."""
+    # Wide elements first: each tensor then begins at a multiple of its element size.
+    ordered = sorted(entries, key=lambda entry: (-entry.dtype.itemsize, entry.name))
+    header = _header(ordered, metadata)
+    file.write(header)
+    seen(header)
+    for entry in ordered:
+        for block in entry.blocks():
+            data = bytes_of(block.detach().to("cpu").contiguous())
             for start in range(0, len(data), _CHUNK_BYTES):
-                file.write(data[start : start + _CHUNK_BYTES])
+                chunk = data[start : start + _CHUNK_BYTES]
+                file.write(chunk)
+                seen(chunk)
 
 
-def _header(ordered: list[tuple[str, Tensor]]) -> bytes:
-    entries: dict[str, Any] = {}
+def bytes_of(tensor: Tensor) -> memoryview:
+    """Return the memory of a contiguous tensor of the host."""
+    array: Any = tensor.reshape(-1).view(torch.uint8).numpy()
+    return memoryview(array)
+
+
+def _header(ordered: list[Entry], metadata: Mapping[str, str] | None) -> bytes:
+    table: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     position = 0
-    for name, tensor in ordered:
-        end = position + tensor.numel() * tensor.element_size()
-        entries[name] = {
-            "dtype": _NAMES[tensor.dtype],
-            "shape": list(tensor.shape),
+    for entry in ordered:
+        end = position + entry.nbytes
+        table[entry.name] = {
+            "dtype": _NAMES[entry.dtype],
+            "shape": list(entry.shape),
             "data_offsets": [position, end],
         }
         position = end
-    text = json.dumps(entries, separators=(",", ":")).encode()
+    text = json.dumps(table, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     return len(text).to_bytes(8, "little") + text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ def import_folder(folder: Path, root: Path, *, tokenizer_folder: Path | None = N
 
     texts = {f"{TOKENIZER}/{name}": data for name, data in files.items()}
     texts[f"{TOKENIZER}/{SOURCE_CONFIG}"] = (folder / "config.json").read_bytes()
-    text = _commented(cfg, folder)
+    text = _commented(cfg, folder, weights.values())
     position = {"iteration": 0, "consumed_samples": 0, "skipped_steps": 0, "optimizer_step": 0}
     schedule = Schedule.from_config(cfg).state()
     training = training_entry(spec, cfg, position=position, schedule=schedule, source=f"transformers {family.name}")
@@ -167,9 +168,14 @@ def _weights(family: Family, spec: ModelSpec, source: HfFolder, parameters: dict
     return {name: taken[name] for name in parameters}
 
 
-def _commented(cfg: NeoxConfig, folder: Path) -> bytes:
+def _commented(cfg: NeoxConfig, folder: Path, weights: Iterable[Weight]) -> bytes:
     head = (
         f"# Made from {folder.name} by neoxlite convert from-hf. The first keys are the model: leave them.\n"
         "# Give data_path (neoxlite data tokenize), and training numbers of your own.\n"
     )
+    if any(weight.dtype == torch.float16 for weight in weights):
+        head += (
+            "# The weights are fp16. The fp32 master weights begin with exactly these values, the model computes with\n"
+            "# them in bfloat16; precision: fp32 computes with all of their digits.\n"
+        )
     return head.encode() + config_text(cfg)

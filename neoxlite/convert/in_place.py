@@ -54,7 +54,8 @@ class NeoxSource:
     def notes(self) -> Sequence[str]:
         """What it is, and what is not taken."""
         upstream = self.model.upstream
-        left = "random states" + (" and loss scale" if self.model.cfg.precision == "fp16" else "")
+        lost = self.model.cfg.precision == "fp16" and self.training["loss_scale"] is None
+        left = "random states" + (" and loss scale" if lost else "")
         return [f"{upstream.folder} is GPT-NeoX's ({upstream.layout}), read in place; its {left} are not taken"]
 
     def verify(self, topology: Topology) -> None:
@@ -95,11 +96,17 @@ class NeoxSource:
                     tensor.copy_(_elements(kinds[kind], fragment, engine.topology))
         target.set_step(step or self.training["optimizer_step"])
 
+    def load_master_weights(self, engine: Any) -> None:
+        """Copy each fragment out of the weights."""
+        with torch.no_grad():
+            for fragment in OptimizerState(engine).fragments():
+                if MASTER in fragment.tensors:
+                    whole = self.model.weights[fragment.name]
+                    fragment.tensors[MASTER].copy_(_elements(whole, fragment, engine.topology))
+
 
 def _elements(whole: Weight, fragment: Fragment, topology: Topology) -> Tensor:
     """Return the elements of a fragment out of the whole tensor."""
-    end = fragment.start + fragment.numel
     if fragment.slicing is None or topology.tensor_size == 1:
-        return flat(whole).rows(fragment.start, end)
-    mine = fragment.slicing.take(whole.whole(), topology.tensor_rank, topology.tensor_size)
-    return mine.reshape(-1)[fragment.start : end]
+        return flat(whole).rows(fragment.start, fragment.start + fragment.numel)
+    return fragment.elements_of(whole.whole(), topology)

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 import yaml
 
-from neoxlite.checkpoint.folder import MANIFEST, Manifest, find, saved_iterations, step_name
+from neoxlite.checkpoint.folder import find, saved_iterations, step_name
+from neoxlite.checkpoint.manifest import MANIFEST, Manifest
 from neoxlite.checkpoint.optimizer_state import MASTER, MOMENTS
 from neoxlite.checkpoint.tokenizer_files import FOLDER as TOKENIZER
 from neoxlite.convert.hf_folder import HfFolder, is_hf_folder, read_json

@@ -9,6 +9,7 @@ from neoxlite.convert.own import training_entry
 from neoxlite.convert.shape import Parameter, parameters_of
 from neoxlite.convert.upstream import Upstream
 from neoxlite.convert.upstream_optimizer import State, optimizer_of
+from neoxlite.convert.upstream_scale import loss_scale_of
 from neoxlite.convert.weight import Weight
 from neoxlite.errors import CheckpointError
 from neoxlite.model.spec import ModelSpec
@@ -50,7 +51,8 @@ class NeoxModel:
         """Return the state of training as a manifest of ours has it; ``step`` 0: the optimizer's is not known."""
         source = f"GPT-NeoX {self.upstream.folder.name}"
         position, schedule = position_of(self.upstream, self.cfg, step), _schedule(self.upstream, self.cfg)
-        return training_entry(self.spec, self.cfg, position=position, schedule=schedule, source=source)
+        entry = training_entry(self.spec, self.cfg, position=position, schedule=schedule, source=source)
+        return {**entry, "loss_scale": loss_scale_of(self.upstream) if self.cfg.precision == "fp16" else None}
 
 
 def _compare(upstream: Upstream, cfg: NeoxConfig) -> None:
@@ -79,7 +81,7 @@ def position_of(upstream: Upstream, cfg: NeoxConfig, step: int) -> dict[str, int
     """Return how far training had come, and on how many ranks."""
     state = upstream.state
     iteration = _count(upstream, "iteration", state.get("iteration", state.get("global_steps")))
-    skipped = _count(upstream, "skipped_steps", state.get("skipped_steps", 0))
+    skipped = _skipped(upstream, iteration)
     ds_config = state.get("ds_config")
     batch = ds_config.get("train_batch_size") if isinstance(ds_config, dict) else None
     batch = batch if isinstance(batch, int) and batch > 0 else cfg.train_batch_size
@@ -93,6 +95,20 @@ def position_of(upstream: Upstream, cfg: NeoxConfig, step: int) -> dict[str, int
         "data_parallel_size": upstream.data_size,
         "world_size": upstream.data_size * len(upstream.slices),
     }
+
+
+def _skipped(upstream: Upstream, iteration: int) -> int:
+    """Return how many of the iterations took no step.
+
+    With ``finetune`` GPT-NeoX counts iterations anew, while DeepSpeed adds to the skipped steps of the run before; the
+    schedule's count of steps is the new run's.
+    """
+    skipped = _count(upstream, "skipped_steps", upstream.state.get("skipped_steps", 0))
+    if skipped <= iteration:
+        return skipped
+    schedule = upstream.state.get("lr_scheduler")
+    steps = schedule.get("num_iters") if isinstance(schedule, dict) else None
+    return iteration - steps if isinstance(steps, int) and 0 <= steps <= iteration else 0
 
 
 def _count(upstream: Upstream, name: str, value: Any) -> int:

@@ -6,7 +6,7 @@ import datetime
 import math
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,11 @@ import yaml
 
 from neoxlite import __version__
 from neoxlite.checkpoint.architecture import architecture_of
-from neoxlite.checkpoint.folder import Manifest, crc32_of, step_name
+from neoxlite.checkpoint.folder import step_name
 from neoxlite.checkpoint.lock import SaveLock
+from neoxlite.checkpoint.manifest import Manifest, crc32_of
 from neoxlite.checkpoint.optimizer_state import MASTER
+from neoxlite.checkpoint.pieces import optimizer_files
 from neoxlite.checkpoint.restore import saved_config
 from neoxlite.checkpoint.save import begin_folder, move_into_place
 from neoxlite.config import NeoxConfig
@@ -37,6 +39,7 @@ class OwnCheckpoint:
     """A checkpoint folder that neoxlite wrote, checked, with its weights ready to be read."""
 
     folder: Path
+    files: Collection[str]
     training: dict[str, Any]
     cfg: NeoxConfig
     spec: ModelSpec
@@ -58,7 +61,7 @@ class OwnCheckpoint:
         cfg = saved_config(folder, manifest)
         spec = ModelSpec.from_config(cfg, int(manifest.training["padded_vocab_size"]))
         parameters = parameters_of(spec)
-        return cls(folder, manifest.training, cfg, spec, parameters, _weights(folder, parameters))
+        return cls(folder, manifest.files, manifest.training, cfg, spec, parameters, _weights(folder, parameters))
 
     def optimizer_state(self) -> State:
         """Return the optimizer state, whole and by parameter, whatever pieces it was written in.
@@ -67,8 +70,8 @@ class OwnCheckpoint:
             CheckpointError: some of it is missing.
         """
         pieces: dict[tuple[str, str], list[_Piece]] = defaultdict(list)
-        for path in sorted(self.folder.glob("optimizer_*.safetensors")):
-            for key, weight in TensorFile(path).weights().items():
+        for file in optimizer_files(self.files):
+            for key, weight in TensorFile(self.folder / file).weights().items():
                 kind, name, start, *of_slice = key.split("/")
                 rank, size = (int(number) for number in of_slice) if of_slice else (0, 1)
                 pieces[name, kind].append(_Piece(int(start), rank, size, weight))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from neoxlite.checkpoint.disk import remedy
 from neoxlite.checkpoint.owner import Owner
 from neoxlite.errors import CheckpointError
 
@@ -32,12 +32,9 @@ def writing(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         raise CheckpointError(
             f"{place} could not be written: {error.strerror or error}",
-            hint="make room or raise the quota, and run it again: nothing was left behind"
-            if full
-            else "check the rights and the name of the folder",
+            hint=f"{remedy(error)}, and run it again: nothing was left behind",
         ) from None
 
 

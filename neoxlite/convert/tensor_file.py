@@ -1,7 +1,7 @@
 """Safetensors files, read and written by blocks of rows.
 
-The library maps a file into memory and writes whole tensors; here no more than a block is resident. The format is eight
-bytes of header length, the header as JSON ({name: {dtype, shape, data_offsets}}), and the tensors' bytes.
+The library maps a file into memory and writes whole tensors; here no more than a block is resident. The format is
+described in `neoxlite.checkpoint.tensor_file`, which writes it.
 """
 
 from __future__ import annotations
@@ -17,24 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neoxlite.checkpoint.tensor_file import DTYPES, Entry, bytes_of, write_entries
 from neoxlite.convert.weight import Weight
 from neoxlite.errors import CheckpointError
 
-_DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
-}
-_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _HEADER_LIMIT = 100_000_000  # of the format
 
 
@@ -82,7 +68,7 @@ class TensorFile:
 
     def _read(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         tensor = torch.empty(shape, dtype=dtype)
-        buffer = _bytes(tensor)
+        buffer = bytes_of(tensor)
         try:
             with self.path.open("rb", buffering=0) as file:
                 file.seek(self._begin + offset)
@@ -96,12 +82,6 @@ class TensorFile:
         return tensor
 
 
-def _bytes(tensor: Tensor) -> memoryview:
-    """Return the memory of a contiguous tensor."""
-    array: Any = tensor.view(-1).view(torch.uint8).numpy()
-    return memoryview(array)
-
-
 def _read_header(file: Any, size: int) -> tuple[int, dict[str, Any]]:
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > min(_HEADER_LIMIT, size - 8):
@@ -113,9 +93,9 @@ def _read_header(file: Any, size: int) -> tuple[int, dict[str, Any]]:
 
 
 def _entry(name: str, entry: Any) -> tuple[torch.dtype, tuple[int, ...], int, int]:
-    if entry["dtype"] not in _DTYPES:
+    if entry["dtype"] not in DTYPES:
         raise ValueError(f"{name} has the dtype {entry['dtype']}, which is not known")
-    dtype, shape = _DTYPES[entry["dtype"]], tuple(entry["shape"]) or (1,)
+    dtype, shape = DTYPES[entry["dtype"]], tuple(entry["shape"]) or (1,)
     first, last = entry["data_offsets"]
     if any(type(number) is not int or number < 0 for number in (*shape, first, last)):
         raise ValueError(f"{name} has no sensible shape or place")
@@ -130,28 +110,15 @@ def write_tensors(path: Path, weights: Mapping[str, Weight], metadata: Mapping[s
     Raises:
         OSError: it cannot be written.
     """
-    # Larger elements first keep every tensor aligned to its own size.
-    ordered = sorted(weights.items(), key=lambda item: -item[1].dtype.itemsize)
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    offset = 0
-    for name, weight in ordered:
-        end = offset + weight.nbytes
-        header[name] = {
-            "dtype": _NAMES[weight.dtype], "shape": list(weight.shape), "data_offsets": [offset, end]
-        }  # fmt: skip
-        offset = end
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
     size, crc = 0, 0
+
+    def count(data: memoryview | bytes) -> None:
+        nonlocal size, crc
+        size, crc = size + len(data), zlib.crc32(data, crc)
+
+    entries = [Entry(name, weight.dtype, weight.shape, weight.blocks) for name, weight in weights.items()]
     with path.open("wb") as file:
-        for data in (len(text).to_bytes(8, "little"), text):
-            file.write(data)
-            size, crc = size + len(data), zlib.crc32(data, crc)
-        for _, weight in ordered:
-            for block in weight.blocks():
-                view = _bytes(block)
-                file.write(view)
-                size, crc = size + len(view), zlib.crc32(view, crc)
+        write_entries(file, entries, metadata, count)
         file.flush()
         os.fsync(file.fileno())
     return {"bytes": size, "crc32": crc}

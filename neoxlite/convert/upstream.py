@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from neoxlite.checkpoint.folder import LATEST, saved_iterations, step_name
+from neoxlite.checkpoint.folder import LATEST, read_latest, saved_iterations, step_name
 from neoxlite.convert.pickles import PickledFile
 from neoxlite.convert.shape import Parameter
 from neoxlite.convert.weight import Weight, combined, joined
@@ -52,7 +52,10 @@ def find_upstream(root: Path, iteration: int | None = None) -> Path:
         return root
     if not root.is_dir():
         raise CheckpointError(f"{root} is no folder", hint=_HINT, exit_code=2)
-    name = step_name(iteration) if iteration is not None else _latest(root)
+    try:
+        name = step_name(iteration) if iteration is not None else read_latest(root)
+    except OSError as error:
+        raise CheckpointError(f"{root / LATEST} cannot be read: {error.strerror}", hint=_HINT, exit_code=2) from None
     if name is not None and Path(name).name == name and is_upstream(root / name):
         return root / name
     present = ", ".join(str(one) for one in saved_iterations(root) if is_upstream(root / step_name(one)))
@@ -60,13 +63,6 @@ def find_upstream(root: Path, iteration: int | None = None) -> Path:
     raise CheckpointError(
         f"{root} has no checkpoint of GPT-NeoX" + (f" {name}" if name else ""), hint=told, exit_code=2
     )
-
-
-def _latest(root: Path) -> str | None:
-    try:
-        return (root / LATEST).read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ import yaml
 
 from neoxlite import __version__
 from neoxlite.checkpoint.architecture import architecture_of, compare_architecture
-from neoxlite.checkpoint.load import reset_master_weights
 from neoxlite.checkpoint.optimizer_state import OptimizerState
 from neoxlite.checkpoint.save import Contents
 from neoxlite.checkpoint.source import open_source, saved_place
@@ -121,7 +120,7 @@ def resume(
         if engine.loss_scale is not None and saved.get("loss_scale"):
             engine.loss_scale.restore(saved["loss_scale"])
     else:
-        reset_master_weights(engine)
+        source.load_master_weights(engine)
     say(f"  successfully loaded {folder}")
     if finetune:
         return Resumed(Position(), schedule)

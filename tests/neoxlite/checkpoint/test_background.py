@@ -17,7 +17,8 @@ from forked_worlds import TINY
 from safetensors.torch import load_file
 
 from neoxlite.checkpoint import background, save
-from neoxlite.checkpoint.folder import Manifest, find, saved_iterations
+from neoxlite.checkpoint.folder import find, saved_iterations
+from neoxlite.checkpoint.manifest import Manifest
 from neoxlite.checkpoint.share import TensorFile
 from neoxlite.errors import CheckpointError
 from neoxlite.parallel.topology import Topology

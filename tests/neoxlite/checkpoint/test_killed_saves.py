@@ -12,19 +12,11 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from neoxlite.checkpoint.folder import Manifest, find, saved_iterations, step_name
+from neoxlite.checkpoint.folder import find, saved_iterations, step_name
+from neoxlite.checkpoint.manifest import Manifest
+from tests.neoxlite.checkpoint.made import TRAINING
 
 KEPT = 2
-_TRAINING = {
-    "consumed_samples": 0,
-    "skipped_steps": 0,
-    "optimizer_step": 0,
-    "world_size": 1,
-    "train_batch_size": 1,
-    "padded_vocab_size": 1,
-    "with_optimizer": True,
-    "schedule": {},
-}
 
 
 def _save(root: Path, iteration: int) -> None:
@@ -39,7 +31,7 @@ def _save(root: Path, iteration: int) -> None:
         TensorFile(f"layer_{index:02d}.safetensors", {"weight": torch.full((1 << 17,), float(iteration))})
         for index in range(2)
     ]
-    contents = Contents({**_TRAINING, "iteration": iteration}, {"config.yml": b"x", "configs/a.yml": b"y"})
+    contents = Contents({**TRAINING, "iteration": iteration}, {"config.yml": b"x", "configs/a.yml": b"y"})
     write(root, Together(Topology()), files, contents, keep_last=KEPT)
 
 

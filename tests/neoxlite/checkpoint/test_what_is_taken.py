@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from neoxlite.checkpoint.folder import Manifest
+from neoxlite.checkpoint.manifest import Manifest
 
 
 def _training(folder: Path) -> dict[str, Any]:

@@ -88,6 +88,8 @@ def test_there_and_back_is_exact(name: str, tmp_path: Path) -> None:
     for key, tensor in before.items():
         assert after[key].dtype == tensor.dtype
         assert torch.equal(after[key], tensor), key
+    text = (tmp_path / "続き" / "config.yml").read_text()
+    assert ("# The weights are fp16." in text) == (MODELS[name][2] == "float16")
     was, now = (json.loads((folder / "config.json").read_text()) for folder in (source, tmp_path / "戻り"))
     for entry in ("model_type", "architectures", "bos_token_id", "eos_token_id", "hidden_act", "sliding_window"):
         assert now.get(entry) == was.get(entry), entry

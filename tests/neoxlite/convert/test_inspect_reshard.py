@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from neoxlite.checkpoint.folder import Manifest
+from neoxlite.checkpoint.manifest import Manifest
 from neoxlite.convert.inspection import inspect
 from neoxlite.convert.own import OwnCheckpoint
 from neoxlite.convert.reshard import reshard

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from neoxlite.checkpoint.folder import Manifest
+from neoxlite.checkpoint.manifest import Manifest
 from neoxlite.convert.inspection import inspect
 from tests.neoxlite.convert.samples import neox_config
 

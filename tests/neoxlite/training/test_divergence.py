@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from neoxlite.checkpoint.folder import Manifest, saved_iterations
+from neoxlite.checkpoint.folder import saved_iterations
+from neoxlite.checkpoint.manifest import Manifest
 from neoxlite.training.divergence import LIMIT, DivergedError, Divergence
 
 NAN, INF = math.nan, math.inf

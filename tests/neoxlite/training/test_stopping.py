@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from forked_worlds import signal_to, stop_file, train_rank
 
-from neoxlite.checkpoint.folder import Manifest, find, saved_iterations
+from neoxlite.checkpoint.folder import find, saved_iterations
+from neoxlite.checkpoint.manifest import Manifest
 
 Train = Callable[..., Any]
 
