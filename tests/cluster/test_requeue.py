@@ -36,11 +36,12 @@ def test_following_goes_on_through_a_requeue(user: User) -> None:
             wait_until(lambda: " 5/8 " in shown.read_text(), 90, "the first iterations are not shown")
             user.run("scontrol", "requeue", id_)
             user.wait_for_state(id_, "PENDING")
-            # Slurm lets a requeued job wait until the old credentials have run out.
+            # Slurm lets a requeued job wait until the old credentials have run out. One of the same second as the end
+            # counts as old, and the job as failed ("Job credential revoked").
             wait_until(
-                lambda: user.run("scontrol", "update", f"jobid={id_}", "StartTime=now", check=False).returncode == 0,
+                lambda: user.run("scontrol", "update", f"jobid={id_}", "StartTime=now+2", check=False).returncode == 0,
                 60,
-                "the job cannot be started at once",
+                "the job cannot be started soon",
             )
             assert tail.wait(150) == 0
         finally:
