@@ -46,7 +46,7 @@ def test_linear_gelu(tanh: bool, biased: bool) -> None:
     out = linear_gelu(*tensors[:2], tensors[2] if biased else None, tanh=tanh)
     references = exact(tensors)
     wanted = F.gelu(F.linear(*references), approximate="tanh" if tanh else "none")
-    torch.testing.assert_close(out.double(), wanted, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(out.double(), wanted, rtol=1e-5, atol=5e-6)  # nine terms of up to 10, rounded to fp32
     weights = torch.linspace(-1, 1, out.numel()).view_as(out)
     (out * weights).sum().backward()
     (wanted * weights).sum().backward()
