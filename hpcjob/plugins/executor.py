@@ -19,7 +19,8 @@ from submitit.core import core, utils
 from hpcjob.errors import HpcjobError, InputError
 from hpcjob.job import JobFile, LauncherName, Python
 from hpcjob.plugins.job import FunctionJob, HpcjobJob
-from hpcjob.plugins.parameters import STDERR, PrefixedNames, check_name, to_job, without_memory
+from hpcjob.plugins.parameters import STDERR, PrefixedNames, check_name, names_of_keys, to_job, without_memory
+from hpcjob.plugins.words import in_parameters, with_parameters
 from hpcjob.profile import SchedulerName
 from hpcjob.schedulers.base import UnclearSubmitError
 from hpcjob.schedulers.registry import get_scheduler
@@ -37,12 +38,15 @@ class FunctionExecutor(core.Executor):
 
     Args:
         folder: for pickles, results and logs, as submitit names them; on a file system that the nodes share.
-        max_num_timeout: how often a job that ran out of time, and whose callable has ``checkpoint``, goes on.
+        max_num_timeout: how often a job that ran out of time, and whose callable has ``checkpoint``, goes on; 0: never.
         max_pickle_size_gb: most that the pickles of one submission may hold, in GiB.
         parameters: as `update_parameters` takes them: submitit's shared ones, and those of `hpcjob.plugins.parameters`.
 
     Attributes:
         scheduler: the only scheduler whose profiles are taken; None: any.
+
+    Raises:
+        InputError: a value is of the wrong kind, or below 0.
     """
 
     job_class: type[FunctionJob[Any]]
@@ -52,6 +56,7 @@ class FunctionExecutor(core.Executor):
         self, folder: Path | str, max_num_timeout: int = 3, max_pickle_size_gb: float = 1.0, **parameters: Any
     ) -> None:
         super().__init__(folder)
+        _check_count("max_num_timeout", max_num_timeout)
         self.max_num_timeout = max_num_timeout
         self.max_pickle_size_gb = max_pickle_size_gb
         self._submitted_at_s = float("-inf")
@@ -98,10 +103,18 @@ class FunctionExecutor(core.Executor):
         Raises:
             InputError: it does not fit the cluster.
         """
+        profile = self.profile()
+        with self._in_parameters():
+            return self._plan(profile, count, pickles)
+
+    def _in_parameters(self) -> contextlib.AbstractContextManager[None]:
+        """What is refused inside is told by the names of parameters, not by the keys that they became."""
+        return in_parameters(names_of_keys(self.name(), self.parameters))
+
+    def _plan(self, profile: ClusterProfile, count: int, pickles: str) -> Plan:
         from hpcjob.planning.make import make_plan
         from hpcjob.tracking.dependencies import found
 
-        profile = self.profile()
         command = ["python", "-u", "-m", "hpcjob.plugins.task", str(self.folder), pickles]
         command += ["--merge"] if self.parameters.get(STDERR) else []
         asked = {**self.parameters, **({"array_limit": None} if count == 1 else {})}
@@ -141,9 +154,9 @@ class FunctionExecutor(core.Executor):
         folder = utils.JobPaths.get_first_id_independent_folder(self.folder)
         time.sleep(max(0.0, self._submitted_at_s + _PAUSE_S - time.monotonic()))
         for note in plan.notes:
-            warnings.warn(note)
+            warnings.warn(with_parameters(note, names_of_keys(self.name(), self.parameters)))
         began = time.time()
-        with self._pickled(functions, plan, folder, pickles) as paths:
+        with self._pickled(functions, plan, folder, pickles) as paths, self._in_parameters():
             record = submit_plan(plan, folder, Path.cwd())
         self._submitted_at_s = time.monotonic()
         parts = [record] if plan.array is None else [record.element(index) for index in plan.array.indices]
@@ -195,6 +208,11 @@ class HpcjobExecutor(FunctionExecutor):
     """``cluster="hpcjob"``: the scheduler is that of the profile."""
 
     job_class = HpcjobJob
+
+
+def _check_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InputError(f"{name}: {value!r} is no number of times", hint="give a whole number, 0 or above")
 
 
 def _completed(job: JobFile, profile: ClusterProfile, prefix: str) -> JobFile:

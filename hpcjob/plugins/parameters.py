@@ -13,6 +13,7 @@ from hpcjob.documents.document import Document
 from hpcjob.errors import InputError
 from hpcjob.job import JobFile
 from hpcjob.near import near
+from hpcjob.plugins.words import in_parameters
 from hpcjob.profile import SchedulerName
 from hpcjob.schedulers.directives import require
 from hpcjob.units import parse_walltime_s
@@ -82,6 +83,15 @@ def check_name(prefix: str, name: str) -> None:
     )
 
 
+def names_of_keys(prefix: str, parameters: Mapping[str, Any]) -> dict[str, str]:
+    """Return for each key of a job file the parameter that sets it: of a walltime the one that is given."""
+    names = {key: f"{prefix}_{key}" for key in OWN}
+    names.update({key: name for name, key in _SHARED.items() if name != "timeout_min"})
+    if parameters.get("walltime") is None:
+        names["walltime"] = "timeout_min"
+    return names
+
+
 def to_job(prefix: str, parameters: Mapping[str, Any], **keys: Any) -> JobFile:
     """Return the job that ``parameters`` describe; those that are None are as if not given.
 
@@ -106,7 +116,8 @@ def to_job(prefix: str, parameters: Mapping[str, Any], **keys: Any) -> JobFile:
         document.keep_text(("env",))
     for key, value in keys.items():
         document.set((key,), value, "parameters")
-    return convert(document, JobFile, "job")
+    with in_parameters(names_of_keys(prefix, parameters)):
+        return convert(document, JobFile, "job")
 
 
 def _in_job_file(name: str, value: Any, place: str) -> Any:

@@ -89,10 +89,10 @@ def test_a_misspelt_name_is_told_in_a_line(cluster: str) -> None:
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"pbs_extra": "-l x=1"}, "pbs_extra: extra: expected `array`, got `str` ('-l x=1')"),
-        ({"pbs_exclusive": "yes"}, "pbs_exclusive: exclusive: expected `bool`, got `str` ('yes')"),
-        ({"pbs_python": {"virtualenv": "x"}}, "pbs_python: job has no key 'python.virtualenv'"),
-        ({"nodes": 0}, "nodes: nodes: expected `int` >= 1 (0)"),
+        ({"pbs_extra": "-l x=1"}, "pbs_extra: expected `array`, got `str` ('-l x=1')"),
+        ({"pbs_exclusive": "yes"}, "pbs_exclusive: expected `bool`, got `str` ('yes')"),
+        ({"pbs_python": {"virtualenv": "x"}}, "pbs_python: there is no pbs_python.virtualenv"),
+        ({"nodes": 0}, "nodes: expected `int` >= 1 (0)"),
         ({"timeout_min": 0}, "timeout_min: 0 is no number of minutes"),
         ({"pbs_walltime": "1:xx"}, "pbs_walltime: '1:xx' is not a duration"),
     ],
@@ -115,8 +115,22 @@ def test_a_wrong_value_is_told_when_it_is_given(parameters: dict[str, Any], word
         ("pbs", {"pbs_profile": 3}, "pbs_profile: 3 is no profile"),
         ("pbs", {"pbs_profile": {"scheduler": {"selct": "x"}}}, "cluster profile has no key 'scheduler.selct'"),
         ("hpcjob", {"hpcjob_profile": "wisteria", "nodes": 9}, "nodes: 9 asked, wisteria (regular-a) allows 8 per job"),
-        ("pbs", {"pbs_qos": "high"}, "qos: pbs has nothing of the kind"),
-        ("pjm", {"pjm_launcher": "srun"}, "launcher: srun on pjm: srun is part of Slurm"),
+        ("pbs", {"pbs_qos": "high"}, "pbs_qos: pbs has nothing of the kind\nremove pbs_qos from the job"),
+        ("pjm", {"pjm_launcher": "srun"}, "pjm_launcher: srun on pjm: srun is part of Slurm"),
+        ("pbs", {"pbs_queue": "a b"}, "pbs_queue: pbs cannot take "),
+        ("pbs", {"pbs_env": {"RANK": "1"}}, "pbs_env.RANK: is set by the job script itself\n"),
+        (
+            "hpcjob",
+            {"hpcjob_profile": "wisteria", "timeout_min": 9999},
+            "timeout_min: 166:39:00 is longer than wisteria (regular-a) allows for 1 node (48:00:00)\n"
+            "ask for less and resume from the checkpoint (hpcjob_stop_before_s saves in time)",
+        ),
+        (
+            "hpcjob",
+            {"hpcjob_profile": "wisteria", "hpcjob_walltime": "9d"},
+            "hpcjob_walltime: 216:00:00 is longer than",
+        ),
+        ("hpcjob", {"hpcjob_profile": "abci3", "gpus_per_node": 9}, "gpus_per_node: 9 asked, a node of abci3"),
     ],
 )
 def test_what_does_not_fit_the_cluster(cluster: str, parameters: dict[str, Any], words: str, here: Path) -> None:
@@ -124,8 +138,29 @@ def test_what_does_not_fit_the_cluster(cluster: str, parameters: dict[str, Any],
     executor = executor_of(cluster, **parameters)
     with pytest.raises(InputError) as told:
         executor.submit(pow, 2, 3)
-    assert words in told.value.message
+    assert words in str(told.value)
     assert not list(here.rglob("*.pkl"))
+
+
+def test_a_missing_account_is_told_by_its_parameter() -> None:
+    """In the warning, and in what it is refused with."""
+    executor = executor_of("hpcjob", hpcjob_profile="abci3")
+    with (
+        pytest.warns(UserWarning, match=r"refuses a submission without one \(hpcjob_account or HPCJOB_ACCOUNT\)$"),
+        pytest.raises(InputError) as told,
+    ):
+        executor.submit(pow, 2, 3)
+    assert str(told.value) == (
+        "hpcjob_account: none given, abci3 refuses a submission without one\nhpcjob_account or HPCJOB_ACCOUNT"
+    )
+
+
+@pytest.mark.parametrize("times", [-1, True, 1.5, "3"])
+def test_a_number_of_restarts_is_none_below_0(times: Any) -> None:
+    """A count that would never be reached is refused when it is given."""
+    with pytest.raises(InputError) as told:
+        submitit.AutoExecutor("logs", cluster="pbs", pbs_max_num_timeout=times)
+    assert str(told.value) == f"max_num_timeout: {times!r} is no number of times\ngive a whole number, 0 or above"
 
 
 def test_pickles_that_are_too_large_are_refused(here: Path) -> None:
