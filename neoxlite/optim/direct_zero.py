@@ -23,6 +23,7 @@ from torch import Tensor
 
 from neoxlite.optim.adamw import Partition, Rates, clip_coefficient, update
 from neoxlite.optim.replicas import SharedWeights, sum_partition
+from neoxlite.optim.verdict import Verdict
 
 if TYPE_CHECKING:
     from neoxlite.optim.triton_adamw import GradientTable
@@ -83,7 +84,8 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
         self._sums_fp32 = fp32_sums and self.gradient_accumulation_steps > 1
         self._summed = 0
         self._groups = [self._group(number) for number in range(len(self.bit16_groups))]
-        self._norm: Tensor | None = None
+        self._verdict: Verdict | None = None
+        """On the norm of the last step."""
         self._skipped: bool | None = False
         """Whether the last step was; None: not looked at yet."""
 
@@ -176,9 +178,9 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
     def step(self, closure: Any = None) -> None:
         """Clip and step, with nothing that waits for the device; a gradient that is not finite changes nothing."""
         self.micro_step_id = INITIAL_MICRO_STEP_ID
-        self._norm = self._global_grad_norm = self._gradient_norm()
-        self._skipped = None
-        coefficient = clip_coefficient(self._norm, self.clip_grad) / self._replicas
+        self._global_grad_norm = norm = self._gradient_norm()
+        self._verdict, self._skipped = Verdict(norm), None
+        coefficient = clip_coefficient(norm, self.clip_grad) / self._replicas
         for settings, group in zip(self.optimizer.param_groups, self._groups, strict=True):
             rates = self._rates(settings)
             if group.own is None:
@@ -225,8 +227,8 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
         Reading it waits for the norm, not for the step. DeepSpeed's engine does so after each.
         """
         if self._skipped is None:
-            assert self._norm is not None
-            self._skipped = not bool(torch.isfinite(self._norm))
+            assert self._verdict is not None
+            self._skipped = not self._verdict.finite()
             if self._skipped:
                 for settings in self.optimizer.param_groups:
                     self.optimizer.state[settings["params"][0]]["step"] -= 1

@@ -1,7 +1,8 @@
 """What the replicas of a model exchange in a step of the direct ZeRO optimizer.
 
 Gradients travel in the dtype that autograd left them in and are added in fp32 by the replica that steps them: half the
-bytes of a sum that travels in fp32, and the same numbers. Weights travel piece by piece while the next is computed.
+bytes of a sum that travels in fp32, and the same numbers. A piece is added while the next travels; weights travel piece
+by piece while the next is computed.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 PIECE = 2**25
-"""Elements of a partition that are stepped and sent together: enough for the full speed of NVLink."""
+"""Elements of a partition that are computed and sent together: enough for the full speed of NVLink."""
 _DIRECT_AT_MOST = 8
-"""Replicas up to which each sends its pieces to each other one; more gather them along a ring in the end."""
+"""Replicas up to which each sends its pieces to each other one; more exchange them in one collective."""
 
 
 def sum_partition(flat: Tensor, replicas: dist.ProcessGroup | None) -> Tensor:
@@ -28,9 +29,39 @@ def sum_partition(flat: Tensor, replicas: dist.ProcessGroup | None) -> Tensor:
     count = dist.get_world_size(replicas)
     if count == 1:
         return flat
-    parts = torch.empty_like(flat)
-    dist.all_to_all_single(parts, flat, group=replicas)
-    return parts.view(count, -1).sum(0, dtype=torch.float32)
+    parts = torch.empty_like(flat).view(count, -1)
+    if count > _DIRECT_AT_MOST:
+        dist.all_to_all_single(parts, flat, group=replicas)
+        return parts.sum(0, dtype=torch.float32)
+    mine, own = flat.view(count, -1), dist.get_rank(replicas)
+    pieces = list(_pieces(parts.shape[1]))
+    # All pieces are under way before the first is added; this replica's own part needs no wire.
+    works = [_exchange(mine.narrow(1, *piece), parts.narrow(1, *piece), replicas) for piece in pieces]
+    parts[own].copy_(mine[own])
+    total = torch.empty(parts.shape[1], dtype=torch.float32, device=flat.device)
+    for piece, transfers in zip(pieces, works, strict=True):
+        for transfer in transfers:
+            transfer.wait()
+        torch.sum(parts.narrow(1, *piece), 0, dtype=torch.float32, out=total.narrow(0, *piece))
+    return total
+
+
+def _pieces(numel: int) -> Iterator[tuple[int, int]]:
+    """Yield (start, length) of the pieces of a partition."""
+    for start in range(0, numel, PIECE):
+        yield start, min(PIECE, numel - start)
+
+
+def _exchange(sent: Tensor, received: Tensor, replicas: dist.ProcessGroup | None) -> list[Any]:
+    """Begin to send each other replica its row of ``sent``, and to receive its row of ``received``."""
+    own = dist.get_rank(replicas)
+    transfers = []
+    for other in range(len(sent)):
+        if other != own:
+            peer = other if replicas is None else dist.get_global_rank(replicas, other)
+            transfers.append(dist.P2POp(dist.isend, sent[other], peer, replicas))
+            transfers.append(dist.P2POp(dist.irecv, received[other], peer, replicas))
+    return dist.batch_isend_irecv(transfers)
 
 
 class SharedWeights:
@@ -49,14 +80,14 @@ class SharedWeights:
 
     def pieces(self) -> Iterator[tuple[int, int]]:
         """Yield (start, length) in the partition; behind each, what was changed there is sent on."""
-        if self._count == 1:
+        if self._count == 1 or not self._direct:
             yield 0, self._part
             return
-        length = PIECE if self._direct else self._part
-        for start in range(0, self._part, length):
-            yield start, min(length, self._part - start)
-            if self._direct:
-                self._send(start, min(length, self._part - start))
+        flat = self._flat.view(self._count, -1)
+        for piece in _pieces(self._part):
+            yield piece
+            row = flat.narrow(1, *piece)
+            self._works += _exchange(row[self._own].expand(self._count, -1), row, self._replicas)
 
     def wait(self) -> None:
         """Have the device go on when all weights are there."""
@@ -66,14 +97,3 @@ class SharedWeights:
         if self._count > 1 and not self._direct:
             own = self._flat.narrow(0, self._own * self._part, self._part)
             dist.all_gather_into_tensor(self._flat, own, group=self._replicas)
-
-    def _send(self, start: int, length: int) -> None:
-        transfers = []
-        for other in range(self._count):
-            if other == self._own:
-                continue
-            peer = other if self._replicas is None else dist.get_global_rank(self._replicas, other)
-            mine, theirs = (self._flat.narrow(0, who * self._part + start, length) for who in (self._own, other))
-            transfers.append(dist.P2POp(dist.isend, mine, peer, self._replicas))
-            transfers.append(dist.P2POp(dist.irecv, theirs, peer, self._replicas))
-        self._works += dist.batch_isend_irecv(transfers)
