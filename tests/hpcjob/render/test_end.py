@@ -84,7 +84,7 @@ def test_a_stop_file_by_hand_stops_the_training(world: World) -> None:
 def test_timer_stops_the_training_where_no_signal_comes(world: World) -> None:
     """PBS sends nothing before the walltime: the script's own timer asks."""
     case = world.plan(
-        "miyabi", train={"configs": ["x.yml"]}, env={"WORK": TRAINER}, walltime="60s", stop_before_s=58, launcher="pdsh"
+        "miyabi", train={"configs": ["x.yml"]}, env={"WORK": TRAINER}, walltime="12s", stop_before_s=3, launcher="pdsh"
     )
     with job(world, case) as started:
         assert started.end() == 85, started.log()
