@@ -43,12 +43,21 @@ class Where:
             raise ConfigError(self.prefix(*keys) + error.message, hint=error.hint) from error
 
 
-def check_model(values: Mapping[str, Any], where: Where) -> None:
-    """Check that the sizes are given and fit together. Raises ConfigError."""
+def check_given(values: Mapping[str, Any], where: Where) -> None:
+    """Check that the sizes and the length of training are given. Raises ConfigError."""
     for key in _REQUIRED:
         if values[key] is None:
             raise where.error(f"{key} is not given", hint=f"add {key} to one of the files, or --set {key}=...")
     _check_length(values, where)
+
+
+def check_model(values: Mapping[str, Any], where: Where) -> None:
+    """Check that the sizes fit together. Raises ConfigError.
+
+    A model with Mamba blocks is left to what neoxlite says of them: as in GPT-NeoX its heads need not divide it.
+    """
+    if "mamba" in values["attention_config"]:
+        return
     hidden, heads = values["hidden_size"], values["num_attention_heads"]
     if hidden % heads:
         raise where.error(

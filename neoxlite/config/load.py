@@ -15,6 +15,7 @@ from neoxlite.config.blocks import BLOCKS, typed_block
 from neoxlite.config.checks import (
     Where,
     check_accumulation,
+    check_given,
     check_model,
     check_optimizer,
     check_recomputation,
@@ -140,14 +141,15 @@ class _Resolver:
     def resolve(self, allow_unsupported: bool) -> NeoxConfig:
         values = self.values
         self._optimizer()
+        check_given(values, self.where)
+        with self.where.of("attention_config", "num_layers"):
+            values["attention_config"] = expand_attention(values["attention_config"], values["num_layers"])
         check_model(values, self.where)
         sizes = self._layout()
         batch = self._batch(sizes)
         self._precision()
         reason = self._zero(sizes)
         check_recomputation(values, self.where)
-        with self.where.of("attention_config", "num_layers"):
-            values["attention_config"] = expand_attention(values["attention_config"], values["num_layers"])
         self._small_derivations()
         check_training(values, self.where)
         self._weights()

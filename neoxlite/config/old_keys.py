@@ -21,6 +21,7 @@ _OLD = "a key of an earlier GPT-NeoX release"
 
 # Of the defaults that changed since v1.0, those that train another model; a file of that time relies on them silently.
 _CHANGED_DEFAULTS = ("gradient_clipping", "attention_dropout", "hidden_dropout", "weight_decay")
+_OF_BLENDS = ("weighted_sampler_alpha",)
 
 
 def modernise(entries: dict[str, Entry]) -> tuple[dict[str, Entry], list[str]]:
@@ -37,14 +38,21 @@ def modernise(entries: dict[str, Entry]) -> tuple[dict[str, Entry], list[str]]:
             warnings.append(f"{entry.where}: {name} is {_OLD}: {_take(old, entry, result)}")
     _adam_params(result, warnings)
     _row_parallel_head(result, warnings)
+    if any(name in entries and _precedes_bf16(old) for name, old in old_key_table().items()):
+        _bfloat16_type(result, warnings)
     if warnings:
         table = key_table()
-        changed = [f"{name} {table[name].default_v1}" for name in _CHANGED_DEFAULTS if name not in result]
+        relied_on = (*_CHANGED_DEFAULTS, *(_OF_BLENDS if _is_true("weight_by_num_documents", result) else ()))
+        changed = [f"{name} {table[name].default_v1}" for name in relied_on if name not in result]
         if changed:
             warnings.append(
                 f"the files look like an earlier release's; these defaults were others then: {', '.join(changed)}"
             )
     return result, warnings
+
+
+def _is_true(name: str, entries: dict[str, Entry]) -> bool:
+    return name in entries and entries[name].value is True
 
 
 def _take(old: OldKey, entry: Entry, result: dict[str, Entry]) -> str:
@@ -56,7 +64,7 @@ def _take(old: OldKey, entry: Entry, result: dict[str, Entry]) -> str:
         case Fate.TRANSLATED:
             return _TRANSLATIONS[old.name](old.name, entry, result)
         case Fate.DROPPED:
-            return "ignored"
+            return f"without effect, as it was there; write {old.instead} if you mean it" if old.instead else "ignored"
         case Fate.OFF:
             return _must_be_off(old, entry)
 
@@ -197,3 +205,28 @@ def _row_parallel_head(result: dict[str, Entry], warnings: list[str]) -> None:
         warnings.append(
             f"{entry.where}: output_layer_parallelism: row is of an earlier release; the head is cut by column"
         )
+
+
+def _precedes_bf16(old: OldKey) -> bool:
+    """Tell whether GPT-NeoX had dropped ``old`` when the bf16 block came, in May 2023."""
+    return not old.removed[0].isdigit() or old.removed < "2023-05"
+
+
+def _bfloat16_type(result: dict[str, Entry], warnings: list[str]) -> None:
+    """In such a file ``fp16.type: bfloat16`` is the precision; a file of today means fp16, whatever the type says."""
+    entry = result.get("fp16")
+    block = entry.value if entry is not None else None
+    if (
+        entry is None
+        or not isinstance(block, dict)
+        or block.get("type") != "bfloat16"
+        or block.get("enabled") is not True
+    ):
+        return
+    if "bf16" in result:
+        return
+    result["fp16"] = replace(entry, value={**block, "enabled": False})
+    result["bf16"] = replace(entry, value={"enabled": True}, inner={})
+    warnings.append(
+        f"{entry.where}: fp16 with type: bfloat16 is of an earlier release: taken as bf16: {{enabled: true}}"
+    )

@@ -151,7 +151,7 @@ def test_schema_says_what_the_table_says() -> None:
     assert re.fullmatch(keys["min_lr"]["anyOf"][1]["pattern"], "1e-5")
     assert keys["save_interval"]["deprecated"] is True
     params = keys["optimizer"]["properties"]["params"]
-    assert params["properties"]["lr"]["anyOf"][0]["exclusiveMinimum"] == 0
+    assert params["properties"]["eps"]["anyOf"][0]["exclusiveMinimum"] == 0
     assert keys["zero_optimization"]["properties"]["stage"]["maximum"] == 3
     assert schema["patternProperties"]["^num-layers$"] == {"$ref": "#/properties/num_layers"}
     assert schema["additionalProperties"] is False
