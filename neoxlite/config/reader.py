@@ -22,6 +22,7 @@ from neoxlite.errors import ConfigError
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+_ITEM_ENDS = (",", "{", "[")  # what a line of a {...} block ends with, where another item follows
 _MOST_VALUES = 100_000  # of one file, each alias counted as what it stands for
 
 # What PyYAML raises for text that is not YAML, and what it lets through for values like !!bool x or 2026-13-45.
@@ -101,16 +102,28 @@ def _file_hint(name: str, folders: list[Path]) -> str:
             path.relative_to(folder).as_posix()
             for folder in folders
             if folder.is_dir()
-            for pattern in ("*.yml", "*/*.yml", "*.json")
+            for pattern in ("*.yml", "*/*.yml", "*.yaml", "*.json")
             for path in folder.glob(pattern)
         }
     )
-    near = difflib.get_close_matches(name, present, n=3, cutoff=0.5)
+    near = _near_files(name, present)
     if near:
         return f"did you mean {' or '.join(near)}?"
     if not folders[0].is_dir():
         return f"there is no folder {folders[0]}"
     return f"files there: {', '.join(present[:12])}" if present else "check the name and -d DIR"
+
+
+def _near_files(name: str, present: Iterable[str]) -> list[str]:
+    """Return up to three of ``present`` that are called like ``name``; folders may be missing, endings do not count."""
+    stems: dict[str, str] = {}
+    for file in present:
+        stem = Path(file).with_suffix("").as_posix().lower()
+        stems.setdefault(stem, file)
+        stems.setdefault(stem.rpartition("/")[2], file)
+    wanted = Path(name).with_suffix("").as_posix().lower()
+    near = [stems[stem] for stem in difflib.get_close_matches(wanted, stems, n=6)]
+    return list(dict.fromkeys(near))[:3]
 
 
 @dataclass(frozen=True)
@@ -173,7 +186,7 @@ def _parse(path: Path, text: str) -> dict[str, Entry]:
                     f"{path}:{node.start_mark.line + 1}: the file is a {node.id}, not a mapping of keys",
                     hint="write lines of 'key: value'",
                 )
-            _refuse_repeats(node, path)
+            _refuse_repeats(node, path, text)
             return _entries(loader, node, path)
         finally:
             loader.dispose()
@@ -199,7 +212,7 @@ def _entries(loader: Any, node: yaml.MappingNode, path: Path) -> dict[str, Entry
             ) from error
         entry = Entry(value, spelling, Place(str(path), line), dict(_places(value_node, str(path))))
         key = spelling.replace("-", "_")
-        if key in entries:
+        if key in entries and repr(entries[key].value) != repr(value):
             raise _twice(key, entries[key], entry)
         entries[key] = entry
     return entries
@@ -216,8 +229,8 @@ def _places(node: yaml.Node, file: str, prefix: str = "") -> Iterator[tuple[str,
             yield from _places(value_node, file, f"{path}.")
 
 
-def _refuse_repeats(root: yaml.Node, path: Path) -> None:
-    """Refuse a key that stands twice in one mapping, at any depth; YAML loaders keep the last one silently."""
+def _refuse_repeats(root: yaml.Node, path: Path, text: str) -> None:
+    """Refuse a key with two values in one mapping, at any depth; YAML loaders keep the last one silently."""
     stack = [root]
     for _ in range(_MOST_VALUES):
         if not stack:
@@ -227,25 +240,30 @@ def _refuse_repeats(root: yaml.Node, path: Path) -> None:
             stack += node.value
         elif isinstance(node, yaml.MappingNode):
             stack += [value for _, value in node.value]
-            _refuse_repeats_in(node, path)
+            _refuse_repeats_in(node, path, text)
     raise ConfigError(
         f"{path}: more than {_MOST_VALUES:,} values",
         hint="a configuration has some dozens: is an alias part of itself?",
     )
 
 
-def _refuse_repeats_in(node: yaml.MappingNode, path: Path) -> None:
-    lines: dict[str, int] = {}
-    for key_node, _ in node.value:
+def _refuse_repeats_in(node: yaml.MappingNode, path: Path, text: str) -> None:
+    seen: dict[str, tuple[int, str]] = {}
+    for key_node, value_node in node.value:
         if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
             continue
-        line, first = key_node.start_mark.line + 1, lines.get(key_node.value)
-        if first is not None:
+        line, written = key_node.start_mark.line + 1, _written(value_node, text)
+        first, before = seen.setdefault(key_node.value, (line, written))
+        if written != before:
             raise ConfigError(
                 f"{path}:{line}: {plain(key_node.value)} is given twice; the first is on line {first}",
                 hint="remove one of the two",
             )
-        lines[key_node.value] = line
+
+
+def _written(node: yaml.Node, text: str) -> str:
+    """Return the text of a value, without what follows it up to the next key or comment."""
+    return text[node.start_mark.index : node.end_mark.index].strip()
 
 
 def _damaged(path: Path, text: str, error: yaml.YAMLError) -> ConfigError:
@@ -254,11 +272,23 @@ def _damaged(path: Path, text: str, error: yaml.YAMLError) -> ConfigError:
         return ConfigError(
             f"{path}: not a YAML file: {str(error).splitlines()[0]}", hint="mend or remove the character"
         )
-    lines = text.splitlines()
-    number = min(mark.line, max(len(lines) - 1, 0))
-    line = lines[number].strip() if lines else ""
+    lines = text.splitlines() or [""]
+    number = min(mark.line, len(lines) - 1)
     problem = getattr(error, "problem", None) or "not YAML"
     return ConfigError(
-        f"{path}:{number + 1}: {problem}: {line[:80]!r}",
-        hint="look at this line and the one before: a missing quote, comma, colon or bracket, or a tab",
+        f"{path}:{number + 1}: {problem}: {lines[number].strip()[:80]!r}", hint=_damage_hint(lines, number, problem)
     )
+
+
+def _damage_hint(lines: list[str], number: int, problem: str) -> str:
+    """Return what to do about a ``problem`` at ``lines[number]``; mostly a comma is missing, some lines above."""
+    for at in range(number, max(number - 3, -1), -1):
+        if any(quote in lines[at] for quote in "“”‘’"):
+            return f'line {at + 1} has quotes of a word processor, which are none here: write " in their place'
+    above = [at for at in range(number) if lines[at].strip() and not lines[at].lstrip().startswith("#")]
+    if "expected ','" in problem and above:
+        whole = lines[above[-1]].strip()
+        last = whole.partition(" #")[0].rstrip()
+        if not whole.endswith(_ITEM_ENDS) and not last.endswith(_ITEM_ENDS):
+            return f"put a comma at the end of line {above[-1] + 1}: {last[-80:]!r}"
+    return "look at this line and the one before: a missing quote, comma, colon or bracket, or a tab"

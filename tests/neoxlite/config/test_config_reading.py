@@ -83,6 +83,49 @@ def test_one_key_twice_inside_a_block(tmp_path: Path) -> None:
         load_config("a", tmp_path)
 
 
+@pytest.mark.parametrize(
+    "twice",
+    [
+        "fp16: {enabled: true}\nfp16: {enabled: true}\n",
+        "split: 969, 30, 1\n# 学習\nsplit: 969, 30, 1\n",
+        "pos-emb: rotary\npos_emb: rotary\n",
+        'valid-data-paths: ["語"]\nvalid-data-paths: ["語"]\ntrain_data_paths: [a]\ntest_data_paths: [b]\n',
+    ],
+)
+def test_one_value_twice_in_a_file(twice: str, tmp_path: Path) -> None:
+    """A line that stands there twice says nothing else, and GPT-NeoX takes it."""
+    _write(tmp_path, a=minimal_text(), once=minimal_text() + "".join(dict.fromkeys(twice.splitlines(keepends=True))))
+    _write(tmp_path, twice="# 設定\n" + minimal_text() + twice)
+    assert load_config("twice", tmp_path).fp16 == load_config("once", tmp_path).fp16
+    assert load_config("twice", tmp_path).valid_data_paths == load_config("once", tmp_path).valid_data_paths
+
+
+@pytest.mark.parametrize("twice", ["use_wandb: true\nuse_wandb: 1\n", "lr-decay-iters: 1\nlr_decay_iters: 1.0\n"])
+def test_equal_numbers_of_two_types_are_two_values(twice: str, tmp_path: Path) -> None:
+    """True is no 1, and 1 no 1.0."""
+    _write(tmp_path, a=minimal_text() + twice)
+    with pytest.raises(ConfigError, match="is given twice"):
+        load_config("a", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        # The published pythia-12b.yml, and files whose last line got a successor.
+        ('{\n"a": [[1], 36]\n\n  # scaled\n"b": true,\n}\n', "put a comma at the end of line 2: '\"a\": [[1], 36]'"),
+        ('{\n"a": true # a, b\n"b": 1\n}\n', "put a comma at the end of line 2: '\"a\": true'"),
+        ('{\n"a": 1,\n"b”: 2,\n"c": 3\n}\n', "line 3 has quotes of a word processor"),
+        ('{\n"a": "x #1",\n"b": 2]\n}\n', "look at this line and the one before"),
+    ],
+)
+def test_missing_commas(text: str, hint: str, tmp_path: Path) -> None:
+    """Nearly all files that cannot be read lack a comma: the line is named, which may stand some lines above."""
+    _write(tmp_path, a=text)
+    with pytest.raises(ConfigError) as caught:
+        load_config("a", tmp_path)
+    assert (caught.value.hint or "").startswith(hint)
+
+
 def test_two_files_of_one_name(tmp_path: Path) -> None:
     """Both would be saved beside a checkpoint under one name."""
     (tmp_path / "x").mkdir()
@@ -98,6 +141,33 @@ def test_missing_file_names_a_near_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"locl_setup\.yml: no such configuration file") as caught:
         load_config("locl_setup", tmp_path)
     assert caught.value.hint == "did you mean local_setup.yml?"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("125m", "125M.yml"),
+        ("125M.yaml", "125M.yml"),
+        ("pythia-14m", "pythia/pythia-14m.yml"),
+        ("pythia/pythia-14M", "pythia/pythia-14m.yml"),
+        ("2.7B", "2-7B.yml"),
+    ],
+)
+def test_near_files_are_near_by_their_names(name: str, meant: str, tmp_path: Path) -> None:
+    """Case, endings and a missing folder do not hide a file that is meant."""
+    (tmp_path / "pythia").mkdir()
+    _write(tmp_path, **{"125M": "a: 1", "2-7B": "a: 1", "pythia/pythia-14m": "a: 1"})
+    with pytest.raises(ConfigError) as caught:
+        load_config(name, tmp_path)
+    assert (caught.value.hint or "").startswith(f"did you mean {meant}")
+
+
+def test_unlike_files_are_listed(tmp_path: Path) -> None:
+    """The ending that all files have makes no name like another."""
+    _write(tmp_path, **{"1B": "a: 1", "7B": "a: 1"})
+    with pytest.raises(ConfigError) as caught:
+        load_config("日本.yml", tmp_path)
+    assert caught.value.hint == "files there: 1B.yml, 7B.yml"
 
 
 def test_missing_folder(tmp_path: Path) -> None:
