@@ -41,7 +41,7 @@ class Options:
     Attributes:
         keys: fields of the JSON objects; each gives a dataset of its own.
         append_eod: end each document with the tokenizer's end-of-document token.
-        num_docs: documents to read at most.
+        max_docs: documents to read at most.
         ftfy: mend broken characters of the texts first.
         skip_bad: leave out what is damaged, rather than stop.
         shard: the part of the input to take.
@@ -50,7 +50,7 @@ class Options:
 
     keys: Sequence[str] = ("text",)
     append_eod: bool = False
-    num_docs: int | None = None
+    max_docs: int | None = None
     ftfy: bool = False
     skip_bad: bool = False
     shard: Shard = WHOLE
@@ -174,14 +174,14 @@ class _Run:
         options, progress = self._options, self._progress
         began = time.monotonic()
         batches = read_batches(files, options.keys, bad=progress.bad, shard=options.shard)
-        with Prefetched(_grouped(batches, options.num_docs), _BATCHES_AHEAD) as ahead:
+        with Prefetched(_grouped(batches, options.max_docs), _BATCHES_AHEAD) as ahead:
             for batch in ahead:
                 for column, writer in zip(batch.columns, writers, strict=True):
                     self._write(column, writer)
                 progress.documents += len(batch)
                 progress.bytes_read = min(batch.bytes_read, progress.bytes_total)
                 progress.seconds = time.monotonic() - began
-                share = progress.documents / options.num_docs if options.num_docs else 0.0
+                share = progress.documents / options.max_docs if options.max_docs else 0.0
                 progress.share = max(progress.bytes_read / max(progress.bytes_total, 1), share)
                 self._report(progress)
 

@@ -17,8 +17,10 @@ ON_ERROR_HELP = "Damaged input: stop there, or leave it out and count it."
 
 
 def comma_list(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
-    """Click callback: return the parts of a value such as "a,b"; an empty part is refused."""
-    parts = [part.strip() for part in value.split(",")]
+    """Click callback: return the parts of a value such as "a,b"; an empty part is refused, but for one at the end,
+    which scripts leave that put a comma behind each name.
+    """
+    parts = [part.strip() for part in value.strip().removesuffix(",").split(",")]
     if not all(parts):
         raise click.BadParameter(f"{value!r} has an empty part", ctx, param)
     return parts

@@ -13,23 +13,36 @@ from neoxlite.data.preprocess import Options, Progress, output_prefixes, tokeniz
 from neoxlite.data.shard import WHOLE, Shard
 from neoxlite.tokenizers import SUPPORTED, build_tokenizer
 
+_KEYS = "--jsonl-keys"
 
-@click.command("tokenize")
+
+class _KeysAsWords(click.Command):
+    """Takes ``--jsonl-keys a b``, several words as GPT-NeoX's tool does, for ``--jsonl-keys a,b``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Join the words behind the option, then parse."""
+        if _KEYS in args:
+            first = args.index(_KEYS) + 1
+            last = next((at for at, word in enumerate(args) if at >= first and word.startswith("-")), len(args))
+            args = [*args[:first], *([",".join(args[first:last])] if last > first else []), *args[last:]]
+        return super().parse_args(ctx, args)
+
+
+@click.command("tokenize", cls=_KeysAsWords)
 @click.option("--input", "inputs", required=True, metavar="A,B", callback=comma_list, help=INPUT_HELP)
 @click.option("--output-prefix", required=True, help="Path without suffix; a folder in it must exist.")
 @click.option("--tokenizer-type", required=True, help=f"One of {', '.join(SUPPORTED)}.")
 @click.option("--vocab-file", "--vocab", type=click.Path(path_type=Path), help="The tokenizer's file.")
 @click.option("--merge-file", type=click.Path(path_type=Path), help="merges.txt of GPT2BPETokenizer.")
-@click.option(
-    "--jsonl-keys", default="text", show_default=True, metavar="A,B", callback=comma_list, help="Fields to tokenize."
-)
+@click.option(_KEYS, default="text", show_default=True, metavar="A,B", callback=comma_list, help="Fields to tokenize.")
 @click.option("--append-eod", is_flag=True, help="End each document with <|endoftext|>.")
 @click.option("--ftfy", is_flag=True, help="Mend broken characters first, with the library ftfy.")
 @click.option("--shard", metavar="I/N", help="Take the I-th of N parts of the input; a finished part is kept.")
 @click.option("--on-error", default="stop", show_default=True, type=click.Choice(["stop", "skip"]), help=ON_ERROR_HELP)
 @click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Threads that tokenize.")
 @click.option("--dataset-impl", default="mmap", show_default=True, type=click.Choice(["mmap"]), help="File format.")
-@click.option("--num-docs", type=click.IntRange(1), help="Read this many documents at most.")
+@click.option("--max-docs", type=click.IntRange(1), help="Read this many documents at most.")
+@click.option("--num-docs", type=int, expose_value=False, help="GPT-NeoX's, for its progress; here without effect.")
 @click.option("--log-interval", default=10_000, show_default=True, type=click.IntRange(1), help="Documents per line.")
 def command(
     inputs: list[str],
@@ -44,7 +57,7 @@ def command(
     on_error: str,
     workers: int,
     dataset_impl: str,
-    num_docs: int | None,
+    max_docs: int | None,
     log_interval: int,
 ) -> None:
     """Tokenize text into OUTPUT_PREFIX_KEY_document.bin and .idx.
@@ -67,7 +80,7 @@ def command(
     options = Options(
         keys=tuple(jsonl_keys),
         append_eod=append_eod,
-        num_docs=num_docs,
+        max_docs=max_docs,
         ftfy=ftfy,
         skip_bad=on_error == "skip",
         shard=Shard.parse(shard) if shard else WHOLE,

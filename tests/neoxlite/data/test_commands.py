@@ -61,7 +61,11 @@ def test_inspect_for_people(golden: Path, capsys: pytest.CaptureFixture[str]) ->
     ("arguments", "code", "message"),
     [
         (["inspect", "無い"], 2, "neoxlite: no dataset 無い: 無い.idx does not exist\n          There is no .idx file"),
-        (["tokenize", "--input", "a.jsonl,", "--output-prefix", "x", "--tokenizer-type", "C"], 2, "has an empty part"),
+        (
+            ["tokenize", "--input", "a.jsonl,,b.jsonl", "--output-prefix", "x", "--tokenizer-type", "C"],
+            2,
+            "has an empty part",
+        ),
         (["tokenize", "--output-prefix", "x", "--tokenizer-type", "C"], 2, "Missing option '--input'"),
         (
             ["tokenize", "--input", "a.jsonl", "--output-prefix", "x", "--tokenizer-type", "SPM"],
@@ -151,3 +155,18 @@ def test_names_of_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         assert cli.get_command(click.Context(cli), name) is data.get_command(click.Context(data), other)
         assert main([name, "--help"]) == 0
         assert f"Usage: neoxlite {name} " in capsys.readouterr().out
+
+
+def test_command_lines_of_upstreams_tool(tmp_path: Path) -> None:
+    """Keys as words, ``find | tr`` lists that end in a comma, and --num-docs, which only its progress uses: all is read."""
+    for name, text in (("a", "ab"), ("b", "c")):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": text, "題": "日" + text}) + "\n", encoding="utf-8")
+    names = "".join(f"{path}," for path in sorted(tmp_path.glob("*.jsonl")))
+    line = [f"--input={names}", "--jsonl-keys", "text", "題", f"--output-prefix={tmp_path / 'out'}", "--num-docs", "1"]
+    assert main(["tokenize", *line, "--tokenizer-type=CharLevelTokenizer", "--append-eod"]) == 0
+    texts, titles = (IndexedDataset(tmp_path / f"out_{key}_document") for key in ("text", "題"))
+    assert [texts[number].tolist() for number in range(len(texts))] == [[97, 98, 0], [99, 0]]
+    assert [titles[number].tolist() for number in range(len(titles))] == [[*"日ab".encode(), 0], [*"日c".encode(), 0]]
+    one = ["--input", names, "--output-prefix", str(tmp_path / "one"), "--tokenizer-type", "CharLevelTokenizer"]
+    assert main(["tokenize", *one, "--max-docs", "1"]) == 0
+    assert len(IndexedDataset(tmp_path / "one_text_document")) == 1

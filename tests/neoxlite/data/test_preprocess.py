@@ -86,14 +86,14 @@ def test_each_key_has_its_own_text(tmp_path: Path) -> None:
 
 
 def test_limits_and_reports(tmp_path: Path) -> None:
-    """--num-docs stops early; progress grows and ends at one."""
+    """--max-docs stops early; progress grows and ends at one."""
     source = _lines(tmp_path / "x.jsonl", *({"text": f"document {number} " + "x" * 1000} for number in range(5000)))
     seen: list[tuple[int, float]] = []
     done = tokenize_files(
         [source],
         str(tmp_path / "x"),
         CHARACTERS,
-        Options(num_docs=4000),
+        Options(max_docs=4000),
         report=lambda progress: seen.append((progress.documents, progress.share)),
     )
     assert done.documents == 4000
