@@ -158,7 +158,7 @@ def test_names_of_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_command_lines_of_upstreams_tool(tmp_path: Path) -> None:
-    """Keys as words, ``find | tr`` lists that end in a comma, and --num-docs, which only its progress uses: all is read."""
+    """Keys as words, ``find | tr`` lists that end in a comma, and --num-docs, which leaves nothing out."""
     for name, text in (("a", "ab"), ("b", "c")):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": text, "題": "日" + text}) + "\n", encoding="utf-8")
     names = "".join(f"{path}," for path in sorted(tmp_path.glob("*.jsonl")))
