@@ -21,6 +21,7 @@ _COMMANDS = {
     "watch": ("hpcjob.cli.watch:watch", "Live screen: jobs, states, losses, log."),
     "wait": ("hpcjob.cli.wait:wait", "Wait for jobs to end; the exit code is the job's."),
     "cancel": ("hpcjob.cli.cancel:cancel", "Cancel jobs."),
+    "forget": ("hpcjob.cli.forget:forget", "Leave jobs out of the list; they and their files stay."),
     "hold": ("hpcjob.cli.hold:hold", "Keep waiting jobs from starting."),
     "release": ("hpcjob.cli.hold:release", "Let held jobs start again."),
     "attach": ("hpcjob.cli.attach:attach", "Track a job that was submitted by hand."),

@@ -16,6 +16,9 @@ def cancel(jobs: tuple[str, ...], as_json: bool) -> int:
     A training run is asked to save first: the script gets SIGTERM, and is killed when it takes too long. Of a local job
     all processes have ended on return.
 
+    JOB is an id, profile:id, a job directory, 'latest', or a name: of several jobs of that name the one that has not
+    ended; where several have not, none is ended, and their ids are told.
+
     \b
     Examples:
       hpcjob cancel latest
@@ -24,14 +27,14 @@ def cancel(jobs: tuple[str, ...], as_json: bool) -> int:
     """
     import json
 
-    from hpcjob.cli.jobs import chosen, load_index, printable
+    from hpcjob.cli.jobs import chosen_for_order, load_index, printable
     from hpcjob.errors import SchedulerError
     from hpcjob.tracking.dependencies import left_behind
     from hpcjob.tracking.watch import cancel as cancel_job
 
     index = load_index()
     failed: SchedulerError | None = None
-    for record in chosen(jobs, index):
+    for record in chosen_for_order(jobs, index):
         try:
             told = cancel_job(record, index)
         except SchedulerError as error:

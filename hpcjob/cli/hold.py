@@ -14,7 +14,7 @@ from hpcjob.cli.jobs import complete_recorded
 def hold(jobs: tuple[str, ...]) -> int:
     """Keep jobs that wait from starting, until they are released.
 
-    A job that runs goes on. A local job cannot be held.
+    A job that runs goes on. A local job cannot be held. Several jobs of one name are told apart by id.
 
     \b
     Examples:
@@ -37,11 +37,11 @@ def release(jobs: tuple[str, ...]) -> int:
 
 
 def _act(order: str, names: Sequence[str]) -> int:
-    from hpcjob.cli.jobs import chosen, load_index, printable
+    from hpcjob.cli.jobs import chosen_for_order, load_index, printable
     from hpcjob.tracking.watch import hold as hold_job
 
     index = load_index()
-    for record in chosen(names, index):
+    for record in chosen_for_order(names, index):
         told = hold_job(record, index, release=order == "release")
         print(f"{record.id}  {printable(record.name)}  {told}", flush=True)
     return 0

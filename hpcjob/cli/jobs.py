@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hpcjob.tracking.records import Record
     from hpcjob.tracking.status import Status
 
+_MOST_NAMED = 6
 _COLOURS = {
     "PENDING": "yellow",
     "SUSPENDED": "yellow",
@@ -142,3 +143,36 @@ def chosen(names: Sequence[str], index: Index) -> list[Record]:
     from hpcjob.tracking.lookup import find_job
 
     return list(dict.fromkeys(find_job(name, index) for name in names))
+
+
+def chosen_for_order(names: Sequence[str], index: Index) -> list[Record]:
+    """Return the records that ``names`` mean where something is done to them: a name never is a guess.
+
+    Of jobs of one name it is the one that has not ended, else the newest; ids, ``latest`` and folders as in `chosen`.
+
+    Raises:
+        UnknownJobError: none is known, or several jobs of that name have not ended; they are listed.
+    """
+    from hpcjob.tracking.lookup import find_job
+
+    return list(dict.fromkeys(_live_of_name(name, find_job(name, index), index) for name in names))
+
+
+def _live_of_name(text: str, record: Record, index: Index) -> Record:
+    from hpcjob.errors import UnknownJobError
+    from hpcjob.tracking.watch import ago, refresh
+
+    if text in (record.id, "latest") or not record.name.startswith(text):
+        return record
+    same = [other for other in index.records if other.name == record.name and not index.ended(other)]
+    if same in ([], [record]):
+        return record
+    statuses = refresh(same, index)
+    live = [other for other in same if not statuses[other].state.ended]
+    if len(live) > 1:
+        each = (f"{one.id} ({one.profile}, {statuses[one].state}, {ago(one.age_s)} ago)" for one in live[:_MOST_NAMED])
+        more = f", and {len(live) - _MOST_NAMED} more" if len(live) > _MOST_NAMED else ""
+        raise UnknownJobError(
+            f"{text!r} means {len(live)} jobs that have not ended", hint=f"say which by id: {', '.join(each)}{more}"
+        )
+    return live[0] if live else record

@@ -24,13 +24,13 @@ import msgspec
 from hpcjob.errors import HpcjobError
 from hpcjob.profile import SchedulerName
 from hpcjob.regular import read_regular
-from hpcjob.tracking.records import Cancel, Change, Record
+from hpcjob.tracking.records import Cancel, Change, Forget, Record
 
 _STALE_S = 5.0
 _ROOM_BYTES = 64 * 1024
 _ID = re.compile(r"\w[\w.\[\]-]*", re.ASCII)  # it becomes an argument of commands and a part of names of files
 
-Line = Record | Change | Cancel
+Line = Record | Change | Cancel | Forget
 _DECODER = msgspec.json.Decoder(Line)
 _ENCODER = msgspec.json.Encoder()
 
@@ -40,7 +40,7 @@ class Index:
     """All that the state folder holds.
 
     Attributes:
-        records: newest first.
+        records: newest first, without those that are to be forgotten.
         changes: key of a record -> the states it was seen in, oldest first.
         cancelled: keys of the records whose jobs a scheduler was asked to end.
         damaged: files with lines that could not be read, and how many.
@@ -170,14 +170,19 @@ def read_index() -> Index:
     files = sorted(folder.glob("*.jsonl")) if os.path.isdir(folder) else []  # noqa: PTH112 - false where it is closed
     lines = [placed for path in files for placed in _placed(_lines(path, index))]
     lines.sort(key=lambda placed: placed[0])
+    forgotten: set[tuple[str, str, str, str]] = set()
     for _, line in lines:
         if isinstance(line, Record):
             index.records.append(line)
         elif isinstance(line, Change):
             index.changes.setdefault((line.profile, line.server, line.id, line.submitted), []).append(line)
+        elif isinstance(line, Cancel):
+            index.cancelled.add(line.key)
         else:
-            index.cancelled.add((line.profile, line.server, line.id, line.submitted))
+            forgotten.add(line.key)
     index.records.reverse()
+    if forgotten:
+        index.records = [record for record in index.records if record.key not in forgotten]
     return index
 
 

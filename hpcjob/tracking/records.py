@@ -1,4 +1,4 @@
-"""What a line of the index of jobs says: a submission, a state that was seen, or an order to end.
+"""What a line of the index of jobs says: a submission, a state that was seen, or an order to end or to forget.
 
 The index itself is `hpcjob.tracking.index`.
 """
@@ -57,8 +57,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="
         return self.state.ended
 
 
-class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="cancel"):
-    """That a scheduler has taken the order to end a job: some do not tell an end that was asked for from another.
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done to a job.
 
     Attributes:
         profile, server, id, submitted: the job's key.
@@ -70,6 +70,19 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="
     id: str
     submitted: str
     time: str
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The key of the job's record."""
+        return self.profile, self.server, self.id, self.submitted
+
+
+class Cancel(Mark, frozen=True, kw_only=True, tag_field="event", tag="cancel"):
+    """That a scheduler has taken the order to end a job: some do not tell an end that was asked for from another."""
+
+
+class Forget(Mark, frozen=True, kw_only=True, tag_field="event", tag="forget"):
+    """That a job is not to be shown any more."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="submitted", omit_defaults=True):
@@ -166,6 +179,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="
     def cancel(self) -> Cancel:
         """Return that the scheduler was asked now to end this job."""
         return Cancel(profile=self.profile, server=self.server, id=self.id, submitted=self.submitted, time=now())
+
+    def forget(self) -> Forget:
+        """Return that this job is not to be shown any more."""
+        return Forget(profile=self.profile, server=self.server, id=self.id, submitted=self.submitted, time=now())
 
     def change(self, state: State, exit_code: int | None = None, reason: str | None = None) -> Change:
         """Return that this job was seen in ``state`` now."""

@@ -90,6 +90,61 @@ def test_a_day_with_one_job(here: Path, capfd: pytest.CaptureFixture[str]) -> No
         assert words in out
 
 
+def test_a_name_of_several_live_jobs_ends_none(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Their ids are told; of one that is left it is the name, though a newer one has ended; else the newest."""
+    first, second, third = (submit_local("sleep 60", name="twin") for _ in range(3))
+    assert main(["cancel", "twi"]) == 2
+    err = capfd.readouterr().err
+    assert err.startswith("hpcjob: 'twi' means 3 jobs that have not ended\n        say which by id: ")
+    assert all(f"{one.id} (local, RUNNING, " in err for one in (first, second, third))
+    assert main(["cancel", third.id, second.id]) == 0
+    assert main(["cancel", "twin"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [third.id, second.id, first.id]
+    assert all(line.endswith("twin  cancelled, all its processes have ended") for line in lines)
+    assert main(["cancel", "twin"]) == 0
+    assert capfd.readouterr().out.startswith(f"{third.id}  twin  had ended before")
+
+
+def test_forget(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A job whose state is not known leaves list, status and wait; one that runs only by force, and it goes on."""
+    record = submit_local("sleep 60", name="kept")
+    lost = submit_local("true", name="lost")
+    assert main(["wait", lost.id]) == 0
+    unknown = {"event": "submitted", "profile": "gone", "scheduler": "slurm", "server": "", "id": "77", "name": "old"}
+    unknown |= {"submitted": "2026-01-01T00:00:00+00:00", "directory": str(here / "none"), "history": False}
+    (here.parent / "state/hpcjob/gone@elsewhere.jsonl").write_text(json.dumps(unknown) + "\n")
+    assert {one.id for one in read_index().records} == {record.id, lost.id, "77"}
+    capfd.readouterr()
+    assert main(["forget", record.id, lost.id]) == 2
+    assert capfd.readouterr().err == (
+        f"hpcjob: {record.id} (kept) is RUNNING\n"
+        f"        hpcjob cancel {record.id} ends it; --force forgets it and lets it go on\n"
+    )
+    assert main(["forget", "77", lost.id]) == 0
+    out = capfd.readouterr().out
+    assert out.splitlines()[0] == f"77  old  forgotten; its files stay in {here / 'none'}"
+    assert [one.id for one in read_index().records] == [record.id]
+    assert Path(lost.directory, "script.sh").exists()
+    assert main(["forget", record.id, "--force"]) == 0
+    assert not read_index().records
+    assert not read_index().damaged
+    assert main(["attach", record.id, record.directory, "-p", "local"]) == 0
+    assert main(["cancel", record.id]) == 0
+    assert "cancelled, all its processes have ended" in capfd.readouterr().out
+
+
+def test_an_element_is_not_forgotten_alone(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """An array stands in the list as one job."""
+    (here / "a.yml").write_text("kind: cpu\ncommand: ['true']\narray: 0-1\nname: many\n")
+    assert main(["submit", "a.yml", "-p", "local", "--json"]) == 0
+    job = json.loads(capfd.readouterr().out)["id"]
+    assert main(["forget", f"{job}_1"]) == 2
+    assert f"forget the array: hpcjob forget {job}" in capfd.readouterr().err
+    assert main(["wait", job]) == 0
+    assert main(["forget", "many"]) == 0
+
+
 def test_dry_run_touches_nothing(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Script and command on stdout, still a valid script; no folder, no record."""
     job = job_file(here / "a.yml", "true")
