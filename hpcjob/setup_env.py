@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import jinja2
 
 from hpcjob import __version__, resources
+from hpcjob.documents.writing import plain_or_quoted
 from hpcjob.errors import HpcjobError, InputError
 from hpcjob.templating import Loader, environment
 
@@ -81,6 +82,7 @@ def setup_script(
         "module_init": profile.modules.init,
         "module_purge": profile.modules.purge,
         "python": python,
+        "python_line": f"python: {{venv: {plain_or_quoted(str(venv))}}}",
         "python_failure": f"there is no {python} (--python PATH, or a python module in the profile)",
         "python_old": f"{python} is older than 3.10 (--python PATH, or a python module in the profile)",
         "torch": f"torch=={torch}" if torch else _requirement("torch"),

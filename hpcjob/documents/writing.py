@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import yaml
 
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+# A path or a name; what YAML may take for a number, a boolean, a comment or a mapping is not among them.
+_PLAIN = re.compile(r"[/~A-Za-z_][\w./@+=-]*/[\w./@+=-]*", re.ASCII)
+
+
+def plain_or_quoted(text: str) -> str:
+    """Return ``text`` as a YAML value in a line: as it is where that reads back the same for sure, else in quotes."""
+    return text if _PLAIN.fullmatch(text) else one_line(text)
 
 
 def one_line(value: Any) -> str:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hpcjob.cli import main
 from hpcjob.errors import InputError
@@ -62,7 +63,17 @@ def test_from_nothing_to_the_line_of_the_job_file(here: Path, capsys: pytest.Cap
     ]
     assert calls[5] == f"{pip} hpcjob[train]==0.1.0 {modules.replace(' ]', ' 0]')}"
     assert "import deepspeed, neoxlite, torch" in calls[6]
-    assert said.endswith(f"hpcjob: ready. In the job file:\npython: {{venv: {here}/my venv}}\n")
+    assert said.endswith(f'hpcjob: ready. In the job file:\npython: {{venv: "{here}/my venv"}}\n')
+
+
+@pytest.mark.parametrize("name", ["a: b, {c} #1", 'it\'s "so"', "環境", "back\\slash", "$HOME `id`", "plain-1.2"])
+def test_the_last_line_is_what_a_job_file_takes(name: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """YAML that reads back as the folder, whatever its name."""
+    assert main(["env", "create", "-p", "local", "--dest", name, "--set", "paths.not_shared=[]"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    said = subprocess.run(["bash", "-c", last], capture_output=True, text=True, check=True).stdout
+    assert yaml.safe_load(said) == {"python": {"venv": str(here / name)}}
+    assert ('"' in said) == (name != "plain-1.2")
 
 
 def test_it_goes_on_where_it_stopped(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
