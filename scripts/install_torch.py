@@ -40,8 +40,8 @@ def has_nvidia_driver() -> bool:
 
 def pip_install(requirement: str, *options: str) -> bool:
     """Whether pip could install ``requirement``."""
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "-c", str(CONSTRAINTS), *options, requirement]
-    return subprocess.run(command, check=False).returncode == 0
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "-c", str(CONSTRAINTS)]
+    return subprocess.run([*pip, *options, requirement], check=False).returncode == 0
 
 
 def main() -> None:
