@@ -10,7 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hpcjob.schedulers.command_scheduler import CommandScheduler
 from hpcjob.tracking.records import Record
 from tests.emulators import faults
 from tests.hpcjob.jobs import plan_for, with_path
@@ -51,8 +50,7 @@ REAL = dict(os.environ)
 def main() -> None:
     """Run it."""
     system, submissions, polls = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    limit_s = max(2.0, faults.limit_s(["squeue"] if system == "slurm" else ["qstat"]))
-    CommandScheduler.query_timeout_s = CommandScheduler.submit_timeout_s = limit_s
+    subprocess.Popen = faults.Impatient  # type: ignore[misc, assignment]
     folder = Path("faults").absolute()
     os.environ["PATH"] = with_path(faults.put_faults(folder, COMMANDS[system], seed=11))
     faults.start(folder)

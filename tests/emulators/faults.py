@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import random
 import shlex
 import shutil
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 KINDS = ("fail", "hang", "garbage", "empty", "cut")
-_HANG_S = 20
+_HANG_S = 600
+_LOOK_S = 0.02
 # What the submit command says when the job may be queued all the same (see the tests of each scheduler).
 LOST_ANSWERS = {
     "sbatch": "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
@@ -75,12 +79,29 @@ def put_faults(folder: Path, commands: tuple[str, ...], *, seed: int, share: flo
     return bin_
 
 
-def limit_s(command: list[str]) -> float:
-    """Return a time limit for commands, by how long one takes now: well below the sleep of one that hangs."""
-    before = time.monotonic()
-    for _ in range(3):
-        subprocess.run(command, capture_output=True, check=False)
-    return min(max(1.0, 2 * (time.monotonic() - before)), 4.0)
+class Impatient(subprocess.Popen[bytes]):
+    """In the place of ``subprocess.Popen``: a time limit has passed as soon as the command hangs, and not before.
+
+    So a hang costs no time, and a command that is slow because the machine is busy is not taken for one.
+    """
+
+    def communicate(self, input: bytes | None = None, timeout: float | None = None) -> tuple[Any, Any]:  # noqa: A002
+        """See ``subprocess.Popen.communicate``; these commands take no input."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while (answer := self._answer()) is None:
+            if self._hangs() or time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(self.args, timeout or _LOOK_S)
+        return answer
+
+    def _answer(self) -> tuple[Any, Any] | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return super().communicate(None, _LOOK_S)
+        return None
+
+    def _hangs(self) -> bool:
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{self.pid}/comm").read_text() == "sleep\n"
+        return False
 
 
 def start(folder: Path) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ REPLIES = Path(__file__).with_name("replies")
 ENTRY = Path(__file__).with_name("__main__.py")
 KILL_DELAY_S = 2.0
 _POLL_S = 0.1
+_DELETED = "deleted"  # in a job's folder: hundreds of running jobs look for that, and cannot all read ``jobs.json``
 
 Job = dict[str, Any]
 
@@ -49,11 +49,6 @@ class Machine:
         path = self.folder / "jobs.json"
         jobs: dict[str, Job] = json.loads(path.read_text()) if path.exists() else {}
         return jobs
-
-    def version(self) -> int:
-        """Return a number that is another one after each change of the jobs."""
-        path = self.folder / "jobs.json"
-        return path.stat().st_ino ^ path.stat().st_mtime_ns if path.exists() else 0
 
     def add(
         self,
@@ -122,6 +117,7 @@ class Machine:
                 job.update(state="ended", deleted=True, ended=time.time())
             elif before in ("starting", "running"):
                 job["deleted"] = True
+                (self.folder / number / _DELETED).touch()
                 with contextlib.suppress(ProcessLookupError, KeyError):
                     os.killpg(job["pid"], signal.SIGTERM)
         return before
@@ -161,7 +157,7 @@ def run(machine: Machine, number: str) -> None:
         jobs[number].update(state="running", started=time.time(), pid=child.pid)
     code, over = _attend(machine, number, child, job["walltime_s"])
     if not job["live_output"]:
-        shutil.copyfile(live, final)
+        final.write_bytes(live.read_bytes())
     time.sleep(machine.switch("exiting_s") or 0)
     with machine.jobs() as jobs:
         jobs[number].update(state="ended", ended=time.time(), code=code, over_walltime=over)
@@ -217,7 +213,6 @@ def _attend(machine: Machine, number: str, child: subprocess.Popen[bytes], wallt
     """Wait for a script; return its code, below 0 for a signal, and whether it ran too long."""
     began = time.monotonic()
     asked: float | None = None
-    seen = 0
     over = False
     while child.poll() is None:
         now = time.monotonic()
@@ -225,9 +220,8 @@ def _attend(machine: Machine, number: str, child: subprocess.Popen[bytes], wallt
             over = True
             os.killpg(child.pid, signal.SIGTERM)
             asked = now
-        if asked is None and machine.version() != seen:  # reading it all the time would cost hundreds of jobs a core
-            seen = machine.version()
-            asked = now if machine.snapshot()[number].get("deleted") else None
+        if asked is None and (machine.folder / number / _DELETED).exists():
+            asked = now
         elif asked is not None and now - asked > KILL_DELAY_S:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
-from hpcjob.schedulers.command_scheduler import CommandScheduler
 from tests.emulators import Emulator, faults
 from tests.emulators.emulator import COMMANDS
 from tests.hpcjob.jobs import plan_for, with_path
@@ -31,9 +31,7 @@ def emulator(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     system: System = request.param
     emulator = Emulator(tmp_path / "cluster", system)
     monkeypatch.setenv("PATH", with_path(emulator.bin))
-    limit_s = faults.limit_s({"pbs": ["qstat"], "pjm": ["pjstat"]}[system])
-    monkeypatch.setattr(CommandScheduler, "query_timeout_s", limit_s)
-    monkeypatch.setattr(CommandScheduler, "submit_timeout_s", limit_s)
+    monkeypatch.setattr(subprocess, "Popen", faults.Impatient)
     faulty = faults.put_faults(tmp_path / "faults", COMMANDS[system], seed=7)
     monkeypatch.setenv("PATH", with_path(faulty))
     yield emulator
