@@ -12,8 +12,8 @@ import msgspec
 
 from hpcjob.documents.checking import convert
 from hpcjob.documents.reading import read
-from hpcjob.near import near
 from hpcjob.plan import Plan
+from neoxlite.common.near import near
 
 
 class Value(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -12,7 +12,7 @@ from hpcjob.documents.checking import convert
 from hpcjob.documents.document import Document, KeyPath, dotted
 from hpcjob.errors import InputError
 from hpcjob.job import EnvName, Param, Scalar
-from hpcjob.near import did_you_mean
+from neoxlite.common.near import did_you_mean
 
 _NAME = re.compile(r"\{params\.([^{}]*)\}")
 # What people leave in a template for the next one to fill in: refused before it costs hours in a queue.

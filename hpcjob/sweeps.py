@@ -13,7 +13,7 @@ from hpcjob.documents.checking import convert
 from hpcjob.documents.document import Document, KeyPath
 from hpcjob.errors import InputError
 from hpcjob.job import JobFile, Scalar, Text
-from hpcjob.near import did_you_mean
+from neoxlite.common.near import did_you_mean
 
 MOST = 1000
 _LONGEST_NAME = 100

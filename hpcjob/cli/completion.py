@@ -16,7 +16,7 @@ _WHERE = {
 )
 @click.argument("shell", type=click.Choice(list(_WHERE)))
 def completion(shell: str) -> None:
-    """Print the completion script of a shell. Where it goes:"""
+    """Print the completion script of a shell. Below is where it goes."""
     from click.shell_completion import get_completion_class
 
     from hpcjob.cli import cli

@@ -14,7 +14,7 @@ def env() -> None:
     """Make the Python environment of a cluster's jobs."""
 
 
-@env.command()
+@env.command(short_help="Print or run the script that makes it.")
 @click.option(
     "--profile", "-p", required=True, metavar="NAME", shell_complete=complete_profile, help="Cluster profile."
 )

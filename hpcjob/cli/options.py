@@ -43,7 +43,7 @@ _OPTIONS = (
     click.option("--walltime", "-t", metavar="TIME", help="Limit: HH:MM:SS, D-HH:MM:SS, 90m, 1d12h."),
     click.option("--launcher", type=_LAUNCHERS, help="How the ranks are started."),
     click.option("--account", "-A", metavar="GROUP", help="Group account that pays."),
-    click.option("--queue", "-q", metavar="NAME", help="Queue, partition or resource type."),
+    click.option("--queue", "-q", metavar="NAME", help="Queue, partition, resource type; auto: chosen for you."),
     click.option("--name", "-N", metavar="NAME", help="Name of the job."),
     click.option("--python", metavar="PATH", help="Interpreter, virtual environment, or conda:NAME."),
     click.option("--env", multiple=True, metavar="K=V", help="Variable for all ranks (again for more)."),
@@ -53,7 +53,13 @@ _OPTIONS = (
         metavar="[COND:]JOB",
         help="Start after JOB has ended well; COND is ok, any or notok (again for more).",
     ),
-    click.option("--set", "settings", multiple=True, metavar="A.B=C", help="Set any key of the job (again for more)."),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="A.B=C",
+        help="Set any key of the job; profile.A=C: of the profile (again).",
+    ),
 )
 
 

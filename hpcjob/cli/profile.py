@@ -14,7 +14,7 @@ def profile() -> None:
     """List, show and check cluster profiles."""
 
 
-@profile.command("list")
+@profile.command("list", short_help="The profiles that are found, a line each.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_profiles(as_json: bool) -> None:
     """List the profiles that are found, a line each.
@@ -58,7 +58,7 @@ def list_profiles(as_json: bool) -> None:
     print_table(rows, hide=("aliases", "file"))
 
 
-@profile.command()
+@profile.command(short_help="Compare a profile with this cluster.")
 @click.option("--profile", "-p", "name", metavar="NAME", shell_complete=complete_profile, help="Cluster profile.")
 @click.option(
     "--write", is_flag=False, flag_value="", default=None, metavar="[FILE]", help="Write a profile with what was found."
@@ -93,7 +93,7 @@ def check(name: str | None, write: str | None, force: bool, timeout: float, as_j
     return run(name, write, force=force, timeout_s=timeout, as_json=as_json)
 
 
-@profile.command()
+@profile.command(short_help="Print a profile's file.")
 @click.argument("name", shell_complete=complete_profile)
 def show(name: str) -> None:
     """Print a profile's file, comments and all; with `extends:` also those it starts from."""
@@ -105,7 +105,7 @@ def show(name: str) -> None:
         print(path.read_text(encoding="utf-8-sig"))
 
 
-@profile.command()
+@profile.command(short_help="Print the path of a profile's file.")
 @click.argument("name", required=False, shell_complete=complete_profile)
 def path(name: str | None) -> None:
     """Print the path of a profile's file; without NAME the folders that are searched."""

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any, TypeVar
 
 import msgspec
 
 from hpcjob.documents.document import Document, KeyPath, dotted
+from hpcjob.documents.places import at
+from hpcjob.documents.writing import one_line
 from hpcjob.errors import InputError
-from hpcjob.near import did_you_mean
+from neoxlite.common.near import did_you_mean
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 _SCHEMAS = ("job file", "profile")
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.+?)`")
 _NOT_TAKEN = re.compile(r"Invalid enum value (.+)")
+_GOT = re.compile(r", got .*")
 _AT = re.compile(r" - at `(.*)`$")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")  # `[...]`, some value of a mapping, says nothing
+
+_NOT_THERE = object()
+_TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a mapping of keys to values",
+    "null": "nothing",
+}
+_TYPE = re.compile(r"`([a-z]+(?: \| [a-z]+)*)`")
 
 
 def convert(document: Document, kind: type[T], what: str) -> T:
@@ -34,18 +50,44 @@ def convert(document: Document, kind: type[T], what: str) -> T:
 
 def _explain(message: str, document: Document, kind: type[msgspec.Struct], what: str) -> InputError:
     path: KeyPath = ()
-    if at := _AT.search(message):
-        message = message[: at.start()]
-        path = tuple(step[1] or int(step[2]) for step in _STEP.finditer(at[1].removeprefix("$")))
+    if found_at := _AT.search(message):
+        message = message[: found_at.start()]
+        path = tuple(step[1] or int(step[2]) for step in _STEP.finditer(found_at[1].removeprefix("$")))
     if unknown := _UNKNOWN_FIELD.match(message):
         return _unknown_key(document, kind, what, (*path, unknown[1]))
-    words = f"{message[0].lower()}{message[1:]}{_found(document, path)}"
+    words = in_words(message)
     if (wrong := _NOT_TAKEN.match(message)) and (taken := _taken(kind, path)):
         words = f"{wrong[1]} is not {'one of ' if len(taken) > 1 else ''}{', '.join(taken)}"
-    return InputError(
-        f"{document.place(path)}: {dotted(path) or what}: {words}",
-        hint=f"`hpcjob schema {what.split()[0]}` prints all keys and their types" if what in _SCHEMAS else None,
-    )
+    elif (found := _shown(document, path)) is not None:
+        words = f"{_GOT.sub('', words)}, got {found}"
+    where = at(document.place(path), dotted(path) or what)
+    hint = f"`hpcjob schema {what.split()[0]}` prints all keys and their types" if what in _SCHEMAS else None
+    return InputError(f"{where}: {words}", hint=_as_list(document, path, words) or hint)
+
+
+def _as_list(document: Document, path: KeyPath, words: str) -> str | None:
+    """Return how a text would stand where a list is wanted: what people write in a command's place."""
+    value = _value(document, path)
+    if not words.startswith("expected a list") or not isinstance(value, str):
+        return None
+    try:
+        parts = shlex.split(value)
+    except ValueError:
+        parts = [value]
+    return f"write a list: {path[-1]}: {one_line(parts)}" if parts else None
+
+
+def in_words(message: str) -> str:
+    """Return what msgspec says of a value without the words of its types: ``expected a whole number >= 1``."""
+    words = _TYPE.sub(lambda match: _kinds(match[1]), message).replace("of length >= 1", "that is not empty")
+    return f"{words[0].lower()}{words[1:]}"
+
+
+def _kinds(text: str) -> str:
+    """Return ``int | str | null`` as people say it; that a key may be left out is no help where it is wrong."""
+    names = text.split(" | ")
+    kinds = [_TYPES.get(name, f"`{name}`") for name in names if name != "null" or len(names) == 1]
+    return " or ".join(kinds)
 
 
 def _unknown_key(document: Document, kind: type[msgspec.Struct], what: str, path: KeyPath) -> InputError:
@@ -57,15 +99,23 @@ def _unknown_key(document: Document, kind: type[msgspec.Struct], what: str, path
     return InputError(f"{document.place(path)}: {what} has no key {dotted(path)!r}", hint=hint)
 
 
-def _found(document: Document, path: KeyPath) -> str:
+def _shown(document: Document, path: KeyPath) -> str | None:
+    """Return the value at ``path`` as the message shows it; None for what holds others, or is not there."""
+    value = _value(document, path)
+    if value is _NOT_THERE or isinstance(value, (dict, list)):
+        return None
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) < 60 else f"{text[:57]}..."
+
+
+def _value(document: Document, path: KeyPath) -> Any:
     value: Any = document.data
     try:
         for part in path:
             value = value[part]
     except (KeyError, IndexError, TypeError):
-        return ""
-    text = repr(value)
-    return "" if isinstance(value, (dict, list)) else f" ({text if len(text) < 60 else text[:57] + '...'})"
+        return _NOT_THERE
+    return value
 
 
 def _field_names(kind: Any, path: KeyPath) -> list[str]:

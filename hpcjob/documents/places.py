@@ -40,8 +40,14 @@ def placed(places: Places, keys: Collection[str]) -> Iterator[None]:
     except InputError as error:
         key = _KEY.match(error.message)
         if places and key and key[1] in keys:
-            error.message = f"{_nearest(places, key[0])}: {error.message}"
+            error.message = f"{at(_nearest(places, key[0]), key[0])}{error.message.removeprefix(key[0])}"
         raise
+
+
+def at(place: str, key: str) -> str:
+    """Return place and key for a message; an option that bears the key's name says both."""
+    is_same = place.startswith("--") and place.split()[-1].lstrip("-").replace("-", "_") == key
+    return place if is_same else f"{place}: {key}"
 
 
 def _nearest(places: Places, key: str) -> str:

@@ -11,8 +11,8 @@ import yaml
 from hpcjob.documents.coreyaml import CoreLoader
 from hpcjob.documents.document import Document, KeyPath, dotted
 from hpcjob.errors import InputError
-from hpcjob.near import near
 from hpcjob.regular import read_regular
+from neoxlite.common.near import near
 
 MAX_BYTES = 1_000_000
 _MAX_NODES = 50_000
@@ -23,6 +23,7 @@ _HINTS = {
     "control characters are not allowed": "is this a text file?",
     "exceeded maximum nesting depth": "write it flat",
     "could not determine a constructor": "write plain values; tags (!name) are not read",
+    "did not find expected": "close the bracket or quote that is open above it, and check the indentation",
     "a number of": "quote it if it is text",
     " is no ": "write a value that fits the tag (!!name), or leave the tag out",
 }
@@ -140,7 +141,9 @@ def _refusal(error: yaml.YAMLError, origin: str, what: str) -> InputError:
 def _near_files(path: Path) -> str:
     try:
         names = [p.name for p in path.parent.iterdir()]
-    except OSError:
-        return f"the folder {path.parent} cannot be read either"
+    except FileNotFoundError:
+        return f"there is no folder {path.parent} either"
+    except OSError as error:
+        return f"the folder {path.parent} cannot be read either: {error.strerror}"
     found = near(path.name, names)
     return f"near it: {', '.join(found)}" if found else "check the path"

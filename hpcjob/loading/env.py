@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpcjob.documents.document import Document, KeyPath, dotted
+from hpcjob.documents.places import at
 from hpcjob.errors import InputError
 from hpcjob.job import ENV_NAME, ENV_NAME_HINT
 
@@ -28,4 +29,4 @@ def _check(document: Document, path: KeyPath, name: str, value: object) -> None:
     if not ENV_NAME.fullmatch(name):
         raise InputError(f"{place}: {dotted(path)}: {name!r} is no name of a variable", hint=ENV_NAME_HINT)
     if not isinstance(value, str):
-        raise InputError(f"{place}: {key}: expected text, got {value!r}", hint="write one value, quoted if need be")
+        raise InputError(f"{at(place, key)}: expected text, got {value!r}", hint="write one value, quoted if need be")

@@ -12,8 +12,8 @@ from hpcjob.errors import InputError
 from hpcjob.job import JobFile
 from hpcjob.loading.env import keep_env
 from hpcjob.loading.overrides import Override
-from hpcjob.near import near
 from hpcjob.resources import JOBS, find, folders
+from neoxlite.common.near import near
 
 
 def job_names() -> list[str]:

@@ -12,11 +12,11 @@ from hpcjob.documents.reading import MAX_BYTES, parse, read
 from hpcjob.errors import InputError
 from hpcjob.loading.env import keep_env
 from hpcjob.loading.overrides import Override
-from hpcjob.near import did_you_mean
 from hpcjob.profile import ClusterProfile
 from hpcjob.regular import read_regular
 from hpcjob.resources import PROFILES, folders, label, shipped
 from hpcjob.source import Source
+from neoxlite.common.near import did_you_mean
 
 _ALIASES_LINE = re.compile(rb"^aliases:.*$", re.MULTILINE)
 _OWN = ("aliases", "status", "name")  # keys of a profile that one which extends it does not have from it

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from hpcjob.errors import InputError
 from hpcjob.job import JobFile
-from hpcjob.near import near
 from hpcjob.planning.queues import AUTO, choose
 from hpcjob.profile import ClusterProfile, Limits, Queue
 from hpcjob.units import count, format_clock, parse_walltime_s
+from neoxlite.common.near import near
 
 _HOUR_S = 3600
+_SHORT_S = 100
 
 
 def queue_of(job: JobFile, profile: ClusterProfile) -> tuple[str | None, list[str]]:
@@ -82,6 +85,13 @@ def walltime_s(job: JobFile, profile: ClusterProfile, queue: str | None) -> int:
             hint="ask for less and resume from the checkpoint (`stop_before_s` saves in time)",
         )
     return asked_s
+
+
+def short_walltime(job: JobFile, limit_s: int) -> Iterator[str]:
+    """Yield a note where a bare number is taken for seconds, and hours or minutes may have been meant."""
+    if job.walltime is not None and str(job.walltime).strip().isdecimal() and limit_s < _SHORT_S:
+        asked = str(job.walltime).strip()
+        yield f"walltime: {asked} is taken for seconds; write {asked}h for hours, {asked}m for minutes"
 
 
 def _longest(profile: ClusterProfile, nodes: int) -> tuple[int | None, str | None]:

@@ -9,7 +9,7 @@ from hpcjob.arrays import array_of
 from hpcjob.documents.places import Places
 from hpcjob.job import JobFile
 from hpcjob.plan import Plan
-from hpcjob.planning.limits import at_queue, queue_of, walltime_s, where
+from hpcjob.planning.limits import at_queue, queue_of, short_walltime, walltime_s, where
 from hpcjob.planning.steps import planned_steps
 from hpcjob.planning.topology import check_gpus, check_ranks, gpus_per_node, idle_gpus, procs_per_node
 from hpcjob.profile import ClusterProfile
@@ -53,7 +53,8 @@ def make_plan(
     check_gpus(gpus, profile, where(profile, queue))
     check_ranks(job, procs, gpus, where(profile, queue))
     limit_s = walltime_s(job, profile, queue)
-    told = [*notes, *chosen, *about_queue, *idle_gpus(job, profile, procs, gpus), *_missing_account(profile, account)]
+    about_shape = [*idle_gpus(job, profile, procs, gpus), *short_walltime(job, limit_s)]
+    told = [*notes, *chosen, *about_queue, *about_shape, *_missing_account(profile, account)]
     return Plan(
         name=job.name or name,
         job=job,

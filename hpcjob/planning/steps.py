@@ -29,7 +29,10 @@ def planned_steps(
     works = [key for key in _WORKS if getattr(job, key)]
     if len(works) != 1:
         found = " and ".join(works) or "none of them"
-        raise InputError(f"{', '.join(_WORKS)}: a job has one of these, this one has {found}", hint="give exactly one")
+        raise InputError(
+            f"{', '.join(_WORKS)}: a job has one of these, this one has {found}",
+            hint="write one, for example command: [python, train.py]",
+        )
     if job.steps is None:
         only = Step(name="train" if job.train else "command", command=job.command, train=job.train)
         return (_planned(only, job, profile, interpreter, array),)

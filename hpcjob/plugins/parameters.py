@@ -12,11 +12,11 @@ from hpcjob.documents.checking import convert
 from hpcjob.documents.document import Document
 from hpcjob.errors import InputError
 from hpcjob.job import JobFile
-from hpcjob.near import near
 from hpcjob.plugins.words import in_parameters
 from hpcjob.profile import SchedulerName
 from hpcjob.schedulers.directives import require
 from hpcjob.units import parse_walltime_s
+from neoxlite.common.near import near
 
 # submitit's shared names -> keys of a job file.
 _SHARED = {

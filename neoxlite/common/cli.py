@@ -12,6 +12,7 @@ from typing import Any, TextIO
 import click
 
 from neoxlite.common.errors import UserError
+from neoxlite.common.near import did_you_mean
 
 
 class LazyGroup(click.Group):
@@ -39,6 +40,16 @@ class LazyGroup(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"{module}:{attribute} is no click command")
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that ``args`` begin with; of an unknown one near names are offered."""
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            offered = did_you_mean(name, self.list_commands(ctx))
+            ctx.fail(f"No such command {name!r}" + (f"; {offered}" if offered else ""))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the section of commands from the short helps, without importing anything."""

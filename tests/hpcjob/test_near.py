@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpcjob.job import JobFile
-from hpcjob.near import near
+from neoxlite.common.near import near
 
 _KEYS = JobFile.__struct_fields__
 _PROFILES = ("abci2", "abci3", "abci", "lab", "local", "miyabi", "tsubame", "wisteria")

@@ -65,7 +65,7 @@ def test_values_arrive_typed() -> None:
         ([("params.lr", "1"), ("params.data", "無い")], "there is no 無い here"),
         ([("params.lr", "1"), ("params.flag", "2")], "'2' is no bool"),
         ([("params.lr", "1"), ("env.X", "'{params.lrr}'")], "there is no parameter 'lrr'"),
-        ([("params.lr", "[1]")], "got `array`"),
+        ([("params.lr", "[1]")], "got a list"),
     ],
 )
 def test_refused(settings: list[tuple[str, str]], words: str) -> None:

@@ -83,11 +83,11 @@ def test_more_of_a_job(own_place: Path, capsys: pytest.CaptureFixture[str]) -> N
     [
         (
             "-p abci3 -A g -n 2 -t 6:00:01",
-            "--walltime: walltime: 06:00:01 is longer than abci3 (rt_HF) allows for 2 nodes",
+            "--walltime: 06:00:01 is longer than abci3 (rt_HF) allows for 2 nodes",
         ),
-        ("-p abci2 -A g -q rt_F -n 33", "--nodes: nodes: 33 asked, abci2 (rt_F) allows 32 per job"),
-        ("-p wisteria -A g -n 2", "--nodes: nodes: 2 asked, wisteria (interactive-a) allows 1 per job"),
-        ("-p lab --set array=0-3", "--set array: array: a shell has none\n"),
+        ("-p abci2 -A g -q rt_F -n 33", "--nodes: 33 asked, abci2 (rt_F) allows 32 per job"),
+        ("-p wisteria -A g -n 2", "--nodes: 2 asked, wisteria (interactive-a) allows 1 per job"),
+        ("-p lab --set array=0-3", "--set array: a shell has none\n"),
         ("-p lab --set interactive=1", "--set interactive: job file has no key 'interactive'"),
         (
             "-p lab --set profile.interactive.refused='use the login nodes'",

@@ -89,10 +89,10 @@ def test_a_misspelt_name_is_told_in_a_line(cluster: str) -> None:
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"pbs_extra": "-l x=1"}, "pbs_extra: expected `array`, got `str` ('-l x=1')"),
-        ({"pbs_exclusive": "yes"}, "pbs_exclusive: expected `bool`, got `str` ('yes')"),
+        ({"pbs_extra": "-l x=1"}, "pbs_extra: expected a list, got '-l x=1'"),
+        ({"pbs_exclusive": "yes"}, "pbs_exclusive: expected true or false, got 'yes'"),
         ({"pbs_python": {"virtualenv": "x"}}, "pbs_python: there is no pbs_python.virtualenv"),
-        ({"nodes": 0}, "nodes: expected `int` >= 1 (0)"),
+        ({"nodes": 0}, "nodes: expected a whole number >= 1, got 0"),
         ({"timeout_min": 0}, "timeout_min: 0 is no number of minutes"),
         ({"pbs_walltime": "1:xx"}, "pbs_walltime: '1:xx' is not a duration"),
     ],

@@ -84,7 +84,7 @@ def test_help_imports_no_command(group: click.Group, capsys: pytest.CaptureFixtu
 
 
 def test_unknown_command_and_option_are_usage_errors(group: click.Group, capsys: pytest.CaptureFixture[str]) -> None:
-    """click's own messages, exit code 2."""
+    """In click's own words, exit code 2."""
     assert run(group, "tool", ["faill"]) == 2
     assert "No such command 'faill'" in capsys.readouterr().err
     assert run(group, "tool", ["fail", "x", "--nope"]) == 2
@@ -107,3 +107,13 @@ def test_a_missing_extra_is_named(group: click.Group, capsys: pytest.CaptureFixt
     )
     with pytest.raises(ModuleNotFoundError):
         run(group, "tool", ["absent"])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("numbr", "No such command 'numbr'; did you mean number?"), ("zzz", "No such command 'zzz'\n")],
+)
+def test_a_mistyped_command(group: click.Group, name: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Near names are offered; no command is imported for it."""
+    assert run(group, "tool", [name]) == 2
+    assert words in capsys.readouterr().err
