@@ -62,7 +62,13 @@ def ddp(ranks: Ranks, folder: Path, arguments: dict[str, Any]) -> dict[str, Any]
     leave_world()
     timed = ms[len(ms) // 3 : -2]
     tokens = cfg.train_batch_size * cfg.seq_length
-    return {"ms": ms, "tokens_per_s": tokens / statistics.median(timed) * 1000, "loss": loss.item(), **observed.found}
+    return {
+        "ms": ms,
+        "tokens": tokens,
+        "tokens_per_s": tokens / statistics.median(timed) * 1000,
+        "loss": loss.item(),
+        **observed.found,
+    }
 
 
 def _random_batches(cfg: Any, vocabulary: int, device: torch.device, seed: int) -> Iterator[torch.Tensor]:

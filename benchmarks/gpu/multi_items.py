@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,7 +41,7 @@ class Plan:
         found += [self._kill(), *self._written(), *self._curves(), *self._reloads()]
         for size in others:
             found += self._speeds(size)
-        return found + [self._alone_with_deepspeed(size) for size in self.sizes]
+        return found + [self._alone_with_deepspeed(size, gpu % self.gpus) for gpu, size in enumerate(self.sizes)]
 
     def _bandwidth(self) -> Item:
         sizes = [2**16, 2**20] if self.tiny else [2**20, 2**24, 2**26, 2**29, 2**30, 2**32]
@@ -99,15 +98,17 @@ class Plan:
             found["dp2 z1"] = Layout(data=2, implementation="deepspeed")
         found |= {f"dp2 z{stage}": Layout(data=2, stage=stage) for stage in (2, 3)}
         found |= {"tp2": Layout(tensor=2), "pp2": Layout(pipeline=2)}
+        if precision == "bf16":
+            found["pp2 direct"] = Layout(pipeline=2, implementation="direct")
         if self.gpus >= 4:
             found["dp2 x pp2"] = Layout(data=2, pipeline=2)
             found["dp2 x tp2"] = Layout(data=2, tensor=2)
             found["tp2 x pp2"] = Layout(tensor=2, pipeline=2)
-        if precision == "bf16":  # with two replicas or slices, auto is what DeepSpeed does until it was tried
+        if precision == "bf16":  # what is not called direct is what DeepSpeed does
             return {
-                name: layout
-                if layout.implementation != "auto" or layout.stage != 1 or layout.pipeline > 1
-                else replace(layout, implementation="deepspeed")
+                name: replace(layout, implementation="deepspeed")
+                if layout.implementation == "auto" and layout.stage == 1
+                else layout
                 for name, layout in found.items()
             }
         return found
@@ -176,22 +177,23 @@ class Plan:
             (f"dp{n}", data, 1),
             (f"dp{n}, deepspeed", replace(data, implementation="deepspeed"), 1),
             (f"tp{n}", Layout(tensor=n, implementation="direct"), 1),
-            (f"pp{n}", Layout(pipeline=n), 16),
+            (f"pp{n}", Layout(pipeline=n, implementation="direct"), 16),
         ]
-        seats = itertools.cycle(range(n))
-        singles, others = rows[:1], rows[1:]
-        yield from (self._speed(size, *row, micro, (next(seats),)) for row in singles)
-        yield self._ddp(size, 1, micro, (next(seats),))
-        yield from (self._speed(size, *row, micro, tuple(range(row[1].ranks))) for row in others[:1])
-        yield self._ddp(size, n, micro, tuple(range(n)))
-        yield from (self._speed(size, *row, micro, tuple(range(row[1].ranks))) for row in others[1:])
+        yield self._speed(size, *rows[0], micro, (0,))
+        yield self._ddp(size, 1, micro, (n - 1,))  # beside it, on another GPU
+        for row in rows[1:]:
+            yield self._speed(size, *row, micro, tuple(range(n)))
+            if row[1] == data:
+                yield self._ddp(size, n, micro, tuple(range(n)))
 
-    def _alone_with_deepspeed(self, size: str) -> Item:
-        return self._speed(size, "one, deepspeed", Layout(implementation="deepspeed"), 1, 2 if self.tiny else 8, (0,))
+    def _alone_with_deepspeed(self, size: str, gpu: int) -> Item:
+        return self._speed(size, "one, deepspeed", Layout(implementation="deepspeed"), 1, 2 if self.tiny else 8, (gpu,))
 
     def _speed(self, size: str, name: str, layout: Layout, gas: int, micro: int, gpus: tuple[int, ...]) -> Item:
-        iterations, interval = (4, 1) if self.tiny else (26, 4) if gas == 1 else (7, 1)
+        iterations, interval = (4, 1) if self.tiny else (22, 4) if gas == 1 else (6, 1)
         keys: dict[str, Any] = {"log_interval": interval}
+        if layout.pipeline > 1:
+            keys["pipe_partition_method"] = "flops"
         if self.tiny and layout.tensor == layout.pipeline == 1:
             keys["kernels"] = {"fused_head_loss": True}  # as a GPU would choose
         path = self._config(f"speed {size} {name}", size, layout, "bf16", micro, gas, iterations, **keys)
@@ -200,7 +202,7 @@ class Plan:
 
     def _ddp(self, size: str, ranks: int, micro: int, gpus: tuple[int, ...]) -> Item:
         name = f"speed {size} {'one' if ranks == 1 else f'dp{ranks}'}, DDP"
-        path = self._config(name, size, Layout(data=ranks), "bf16", micro, 1, 6 if self.tiny else 20, log_interval=1)
+        path = self._config(name, size, Layout(data=ranks), "bf16", micro, 1, 6 if self.tiny else 16, log_interval=1)
         vocabulary = 4096 if self.tiny else VOCABULARY
         arguments = {"config": path, "profiled": ranks > 1, "vocabulary": vocabulary}
         return Item(name, "multi_ddp:ddp", ranks, arguments, 100, gpus, alone=True)

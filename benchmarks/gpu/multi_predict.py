@@ -6,12 +6,21 @@ Bytes a parameter and an activation as in the planning formulas of Megatron-LM (
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass
+
+from neoxlite.config.partition import cut_balanced
 
 NVLINK_BYTES_PER_S = 0.8 * 450e9
 """Bus bandwidth to expect of H100 and H200 without NVLink SHARP: 80 % of what the links are made for, each way."""
+_MEASURED = {2**20: 16e9, 2**24: 185e9, 2**26: 238e9, 2**29: 310e9, 2**30: 325e9, 2**32: 347e9}
+"""Bytes of a message -> bus bandwidth of an all-reduce on two H200 (docs/multi-gpu.md)."""
 MEMORY_BYTES_PER_S = 3.7e12
 """What a fused AdamW reaches of an H200's memory."""
+_STEPPED = 30
+"""Bytes a parameter of norm and AdamW on one GPU."""
+_BETWEEN = 0.028
+"""Share of a step for norms and sums between the matrices, which each slice computes whole (docs/performance.md)."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,18 @@ class Shape:
         return self.layers * self.layer_parameters + 2 * self.hidden + 2 * self.vocabulary * self.hidden
 
     @property
+    def blocks_of_stages(self) -> tuple[int, int]:
+        """Blocks of the first and of the last of two stages of equal work (pipe_partition_method: flops)."""
+        block, head = self.layer_flops, 2 * self.vocabulary * self.hidden
+        first = cut_balanced([0, 0, *[block] * self.layers, 0, 0, head], 2)[1] - 2
+        return first, self.layers - first
+
+    @property
+    def layer_flops(self) -> int:
+        """Multiplications and additions of a token's forward pass in a layer, half of the attention."""
+        return 2 * self.layer_parameters + 2 * self.sequence * self.hidden
+
+    @property
     def boundary_bytes(self) -> int:
         """Bytes of the bf16 activations between two layers."""
         return 2 * self.sequence * self.micro_batch * self.hidden
@@ -47,10 +68,12 @@ def peak_gib(shape: Shape, *, engine: str, data: int = 1, tensor: int = 1, stage
         engine: ``direct``, ``deepspeed`` (BF16_Optimizer: fp32 sums of all gradients), or ``ddp``.
         steps: micro-steps of a step.
     """
+    layers = shape.layers / stages
+    if stages == 2:
+        layers = shape.blocks_of_stages[0]
+    parameters = shape.parameters / tensor
     if stages > 1:
-        parameters = shape.layers / stages * shape.layer_parameters + shape.vocabulary * shape.hidden
-    else:
-        parameters = shape.parameters / tensor
+        parameters = layers * shape.layer_parameters + shape.vocabulary * shape.hidden
     per_parameter: float = 2 + 2
     if engine == "ddp":
         per_parameter += 4 + 12  # an fp32 copy of the gradients, and all states on each rank
@@ -62,50 +85,68 @@ def peak_gib(shape: Shape, *, engine: str, data: int = 1, tensor: int = 1, stage
     sbh = shape.boundary_bytes / 2
     kept = 32 if tensor == 1 else 8 + 24 / tensor  # 34 without the two masks of dropout
     in_flight = min(stages, steps)
-    activations = kept * sbh * shape.layers / stages * in_flight
+    activations = kept * sbh * layers * in_flight
     logits = 0.0
     if stages == 1:
         tokens = shape.sequence * shape.micro_batch
-        logits = tokens * shape.vocabulary / tensor * (2 if tensor == 1 else 2 + 4)
+        logits = tokens * shape.vocabulary / tensor * 2
     return (per_parameter * parameters + activations + logits) / 2**30
 
 
 def step_ms(
-    shape: Shape,
-    one_ms: float,
-    *,
-    engine: str,
-    data: int = 1,
-    tensor: int = 1,
-    stages: int = 1,
-    steps: int = 1,
-    bus: float = NVLINK_BYTES_PER_S,
+    shape: Shape, one_ms: float, *, engine: str, data: int = 1, tensor: int = 1, stages: int = 1, steps: int = 1
 ) -> float:
     """Return a step's milliseconds from one GPU's step of one micro-batch.
 
     Args:
-        one_ms: a step of one GPU with the same micro-batch, in milliseconds.
-        bus: bytes a second of a ring between the GPUs, each way.
+        one_ms: a step of one GPU with the same micro-batch and the direct optimizer, in milliseconds.
     """
-    total = shape.parameters
+    stepped = _of_memory(_STEPPED * shape.parameters)
+    computed = one_ms - stepped
     if stages > 1:
-        # The bubble, the stage that has the head, and what travels between stages.
-        head = 6 * shape.vocabulary * shape.hidden
-        layer = 6 * shape.layer_parameters + 6 * shape.sequence * shape.hidden
-        balance = (shape.layers / stages * layer + head) / ((shape.layers * layer + head) / stages)
-        return one_ms / stages * balance * (steps + stages - 1)
+        return _pipeline_ms(shape, computed, stepped, stages, steps)
     if tensor > 1:
-        travelled = 4 * shape.layers * shape.boundary_bytes * 2 * (tensor - 1) / tensor
-        return one_ms / tensor + travelled / bus * 1000
+        whole = _BETWEEN * one_ms
+        # Forward the sums of two products a layer; backward they travel beside the weights' products.
+        travelled = 2 * shape.layers * 2 * (tensor - 1) / tensor * shape.boundary_bytes
+        return (computed - whole + stepped) / tensor + whole + travelled / bus(shape.boundary_bytes) * 1000
     if data > 1 and engine == "ddp":
         return one_ms  # its all-reduce of bf16 gradients hides behind the backward pass
     if data > 1:
-        sent = (data - 1) / data * 2 * total / bus  # gradients and weights, in bf16 each way
+        sent = (data - 1) / data * 2 * shape.parameters / NVLINK_BYTES_PER_S * 1000  # bf16, each way
         if engine == "direct":
-            # Gradients are laid flat and added in fp32; the update is shared, and weights travel while it runs.
-            update = (4 + 26) * total / data / MEMORY_BYTES_PER_S
-            moved = (4 + 2 + 4 / data) * total / MEMORY_BYTES_PER_S - 28 * total / MEMORY_BYTES_PER_S
-            return one_ms + (moved + sent + max(update, sent)) * 1000
+            # Gradients are laid flat, sent (added meanwhile), measured; weights travel while the next are stepped.
+            laid, measured = _of_memory(4 * shape.parameters), _of_memory(4 * shape.parameters / data)
+            updated = _of_memory((4 + 26) * shape.parameters / data)
+            return computed + laid + sent + measured + max(updated, sent)
         # BF16_Optimizer sends sums in fp32, and its weights after all of them are stepped.
-        return one_ms + 3 * sent * 1000
+        return one_ms + 3 * sent
     return one_ms * steps
+
+
+def _pipeline_ms(shape: Shape, computed: float, stepped: float, stages: int, steps: int) -> float:
+    """Return the milliseconds of a 1F1B schedule: the slowest stage's, and the others' first and last."""
+    block, head = shape.layer_flops, 2 * shape.vocabulary * shape.hidden
+    work = shape.layers * block + head
+    slowest = work / stages
+    if stages == 2:
+        first, last = shape.blocks_of_stages
+        slowest = max(first * block, last * block + head)
+    added = _of_memory(10 * shape.parameters / stages)  # of each micro-step's gradients to fp32 sums
+    sent = 2 * shape.boundary_bytes / bus(shape.boundary_bytes) * 1000  # activations and their gradients, in turn
+    slot = computed * slowest / work + added + sent
+    return slot * steps + (computed / stages + added) * (stages - 1) + stepped / stages
+
+
+def _of_memory(size: float) -> float:
+    """Return the milliseconds that so many bytes take of a GPU's memory."""
+    return size / MEMORY_BYTES_PER_S * 1000
+
+
+def bus(size: float) -> float:
+    """Return the bus bandwidth (bytes/s) of a message, between the sizes that were measured."""
+    sizes = list(_MEASURED)
+    at = min(max(bisect.bisect(sizes, size), 1), len(sizes) - 1)
+    low, high = sizes[at - 1], sizes[at]
+    share = min(max((size - low) / (high - low), 0.0), 1.0)
+    return _MEASURED[low] + share * (_MEASURED[high] - _MEASURED[low])

@@ -142,37 +142,53 @@ def _speed_of(results: Results, size: str) -> Iterator[str]:
         if name.startswith(f"speed {size} ") and "ranks" in result
     }
     yield (
-        f"\n{size}: {'variant':<18}{'tokens/s':>10}{'ms/step':>10}{'expected':>10}{'of n GPUs':>10}"
-        f"{'comm ms':>9}{'exposed':>9}{'peak GiB by rank':>20}{'expected':>10}"
+        f"\n{size}: {'variant':<18}{'tokens/s':>10}{'ms/step':>10}{'expected':>10}{'n x one':>9}{'expected':>10}"
+        f"{'n x own':>9}{'comm ms':>9}{'exposed':>9}{'peak GiB by rank':>20}{'expected':>10}"
     )
-    alone = {"": rows.get("one"), "DDP": rows.get("one, DDP"), "deepspeed": rows.get("one, deepspeed")}
+    own = {"DDP": rows.get("one, DDP"), "deepspeed": rows.get("one, deepspeed")}
+    one = _tokens_per_ms(rows["one"]) if "one" in rows else None
+    one_ms = _ms(rows["one"]) if "one" in rows else None
     for name, ranks in rows.items():
-        engine = name.split(", ")[1] if ", " in name else ""
-        first, n = ranks[0], len(ranks)
-        base = alone.get(engine) or alone[""]
-        ms = statistics.median(_timed(first["ms"]))
-        speed = first["tokens_per_s"]
-        one_ms = statistics.median(_timed(base[0]["ms"])) if base else None
-        share = f"{speed / n / base[0]['tokens_per_s']:.1%}" if base and speed else ""
+        engine, n = name.split(", ")[1] if ", " in name else "", len(ranks)
+        ms, speed = _ms(ranks), _tokens_per_ms(ranks)
+        alone = own.get(engine)
         expected_ms, expected_gib = _expected(size, name, n, engine, one_ms)
+        expected = ranks[0]["tokens"] / expected_ms if expected_ms and "tokens" in ranks[0] else None
         peaks = "/".join(f"{rank['peak_gib']:.1f}" for rank in ranks if "peak_gib" in rank)
         # The rank that waits longer counts its wait as communication.
         comm, exposed = (min(rank.get(key, 0) for rank in ranks) for key in ("collectives_ms", "exposed_ms"))
         yield (
-            f"{'':{len(size) + 2}}{name:<18}{speed or 0:>10,.0f}{ms:>10.1f}{expected_ms:>10}{share:>10}"
+            f"{'':{len(size) + 2}}{name:<18}{speed * 1000:>10,.0f}{ms:>10.1f}"
+            f"{f'{expected_ms:.1f}' if expected_ms else '':>10}{_share(speed, n, one):>9}{_share(expected, n, one):>10}"
+            f"{_share(speed, n, _tokens_per_ms(alone) if alone else None):>9}"
             f"{comm:>9.1f}{exposed:>9.1f}{peaks:>20}{expected_gib:>10}"
         )
 
 
+def _ms(ranks: list[Mapping[str, Any]]) -> float:
+    return statistics.median(_timed(ranks[0]["ms"]))
+
+
+def _tokens_per_ms(ranks: list[Mapping[str, Any]]) -> float:
+    """Return the speed of the steps that count; of results without their tokens, what the log said."""
+    first = ranks[0]
+    return float(first["tokens"] / _ms(ranks) if "tokens" in first else first["tokens_per_s"] / 1000)
+
+
+def _share(speed: float | None, n: int, one: float | None) -> str:
+    """Return the part of ``n`` times another speed."""
+    return f"{speed / n / one:.1%}" if speed and one and n > 1 else ""
+
+
 def _timed(ms: list[float]) -> list[float]:
-    """Leave out the first steps, which compile, and the last, which are profiled."""
-    return ms[max(1, len(ms) // 3) : -1] if len(ms) > 3 else ms[-1:]
+    """Leave out the first entries, which compile, and the last two, whose steps are profiled."""
+    return ms[len(ms) // 3 : -2] if len(ms) > 5 else ms[max(1, len(ms) // 3) : -1] if len(ms) > 3 else ms[-1:]
 
 
-def _expected(size: str, name: str, n: int, engine: str, one_ms: float | None) -> tuple[str, str]:
+def _expected(size: str, name: str, n: int, engine: str, one_ms: float | None) -> tuple[float | None, str]:
     shape = _shape(size)
     if shape is None:
-        return "", ""
+        return None, ""
     layout: dict[str, int] = {}
     steps = 1
     if name.startswith("tp"):
@@ -181,8 +197,8 @@ def _expected(size: str, name: str, n: int, engine: str, one_ms: float | None) -
         layout["stages"], steps = n, 16
     else:
         layout["data"] = n
-    kind = {"DDP": "ddp", "deepspeed": "deepspeed"}.get(engine, "deepspeed" if "stages" in layout else "direct")
+    kind = {"DDP": "ddp", "deepspeed": "deepspeed"}.get(engine, "direct")
     gib = f"{peak_gib(shape, engine=kind, steps=steps, **layout):.1f}"
     if n == 1 or one_ms is None:
-        return "", gib
-    return f"{step_ms(shape, one_ms, engine=kind, steps=steps, **layout):.1f}", gib
+        return None, gib
+    return step_ms(shape, one_ms, engine=kind, steps=steps, **layout), gib

@@ -126,7 +126,8 @@ def train(ranks: Ranks, folder: Path, arguments: dict[str, Any]) -> dict[str, An
     if ranks.rank == 0:
         metrics.unlink(missing_ok=True)
     outcome = run(cfg, ranks=ranks, files=RunFiles(metrics=metrics))
-    found = {"outcome": outcome.outcome, **observed.found}
+    tokens = cfg.train_batch_size * cfg.seq_length
+    found = {"outcome": outcome.outcome, "tokens": tokens, **observed.found}
     if ranks.rank == 0:
         rows = [json.loads(line) for line in metrics.read_text().splitlines()]
         rows = [row for row in rows if "iteration_time_ms" in row]

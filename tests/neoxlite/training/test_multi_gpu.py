@@ -68,11 +68,34 @@ def test_parameters_by_arithmetic() -> None:
 
 
 def test_steps_by_arithmetic() -> None:
-    """A pipeline of two with 16 micro-steps idles a 17th; slices send four all-reduces a layer."""
-    shape = Shape(24, 2048, 0, 2048, 8)  # without a head, which is one stage's alone
-    assert step_ms(shape, 100, engine="deepspeed", stages=2, steps=16) == pytest.approx(100 * 17 / 2)
-    sent = 24 * 4 * 2 * 2048 * 8 * 2048  # bytes; on two GPUs each sends all of them once
-    assert step_ms(shape, 100, engine="x", tensor=2, bus=1e11) == pytest.approx(50 + sent / 1e8)
+    """The 1.3B model from 256.3 ms of one GPU, by hand; memory of 3.7 TB/s, 64 MiB between layers at 238 GB/s."""
+    shape = Shape(24, 2048, 50304, 2048, 8)
+    stepped = 30 * 1.414648 / 3.7  # ms: GB through the optimizer
+    computed = 256.3 - stepped
+    # 13 of 24 blocks of 109.1 MFLOP and a head of 206.0; gradients added to sums of 10 bytes; two tensors sent.
+    slot = computed * 13 * 109.128 / (24 * 109.128 + 206.045) + 10 * 0.707 / 3.7 + 2 * 67.109 / 238
+    pipeline = 16 * slot + computed / 2 + 10 * 0.707 / 3.7 + stepped / 2
+    assert step_ms(shape, 256.3, engine="direct", stages=2, steps=16) == pytest.approx(pipeline, rel=1e-3)
+    # 48 sums in the forward pass, and 2.8 % that both slices compute.
+    slices = (256.3 * 0.972) / 2 + 256.3 * 0.028 + 48 * 67.109 / 238
+    assert step_ms(shape, 256.3, engine="direct", tensor=2) == pytest.approx(slices, rel=1e-3)
+    # Laid flat, sent, measured, and updated in halves: bytes a parameter.
+    replicas = computed + (4 + 2 + 15) * 1.414648 / 3.7 + 1.414648 / 360 * 1000
+    assert step_ms(shape, 256.3, engine="direct", data=2) == pytest.approx(replicas, rel=1e-3)
+
+
+def test_table_of_speeds() -> None:
+    """Of the steps that count, beside n times one GPU and beside its own variant alone."""
+    from multi_table import table
+
+    def row(ms: float, tokens: int, ranks: int) -> dict[str, Any]:
+        return {"ranks": [{"ms": [999.0, ms, ms, ms, 999.0, 999.0], "tokens": tokens}] * ranks, "seconds": 1.0}
+
+    known = {"speed tiny one": row(100, 1000, 1), "speed tiny one, DDP": row(125, 1000, 1)}
+    known |= {"speed tiny dp2, DDP": row(125, 1900, 2), "speed tiny tp2": row(80, 1000, 2)}
+    cells = {line.split("  ")[3]: line.split() for line in table(known).splitlines() if line.startswith("      ")}
+    assert cells["dp2, DDP"][2:] == ["15,200", "125.0", "76.0%", "95.0%", "0.0", "0.0"]
+    assert cells["tp2"][1:] == ["12,500", "80.0", "62.5%", "0.0", "0.0"]
 
 
 def test_what_other_kernels_hide() -> None:
