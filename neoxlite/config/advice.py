@@ -10,23 +10,37 @@ from neoxlite.config.architecture import GATED
 from neoxlite.config.reader import Entry
 
 _PLACEHOLDER = re.compile(r"<[A-Za-z][\w .-]*>")
+_SHELL_WORD = re.compile(r"^~\w*(?=/)|\$\{?[A-Za-z_]\w*\}?")  # what a shell would replace
 _LEAST_GATED_WIDTH = 2  # in hidden sizes; published models have 2.6 and more
 
 
 def hardly_meant(values: Mapping[str, Any], entries: Mapping[str, Entry]) -> list[str]:
     """Return warnings about values that are valid and yet look like a slip."""
-    return [*_placeholders(entries), *_narrow_mlp(values, entries)]
+    return [*_placeholders(entries), *_for_a_shell(entries), *_narrow_mlp(values, entries)]
 
 
 def _placeholders(entries: Mapping[str, Entry]) -> Iterator[str]:
+    for placeholder, names in _in_paths(_PLACEHOLDER, entries).items():
+        yield f"{entries[names[0]].where}: put your own in place of {placeholder} in {', '.join(names)}"
+
+
+def _for_a_shell(entries: Mapping[str, Entry]) -> Iterator[str]:
+    for word, names in _in_paths(_SHELL_WORD, entries).items():
+        yield (
+            f"{entries[names[0]].where}: {word} in {', '.join(names)} stays as it is: files, as in GPT-NeoX, are read "
+            "without a shell; write the path out, or give it by --set"
+        )
+
+
+def _in_paths(pattern: re.Pattern[str], entries: Mapping[str, Entry]) -> dict[str, list[str]]:
+    """Return what ``pattern`` matches in paths, each with the keys that have it."""
     found: dict[str, list[str]] = {}
     for name, entry in entries.items():
         for text in entry.value if isinstance(entry.value, list) else [entry.value]:
-            match = _PLACEHOLDER.search(text) if isinstance(text, str) and "/" in text else None
-            if match:
-                found.setdefault(match[0], []).append(name)
-    for placeholder, names in found.items():
-        yield f"{entries[names[0]].where}: put your own in place of {placeholder} in {', '.join(dict.fromkeys(names))}"
+            match = pattern.search(text) if isinstance(text, str) and "/" in text else None
+            if match and name not in found.setdefault(match[0], []):
+                found[match[0]].append(name)
+    return found
 
 
 def _narrow_mlp(values: Mapping[str, Any], entries: Mapping[str, Entry]) -> Iterator[str]:

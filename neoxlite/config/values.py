@@ -181,5 +181,15 @@ def _type_hint(key: Key, value: Any) -> str:
     if key.type == "dict":
         return f"{key.name} takes lines of 'name: value', indented below it"
     if key.type == "str":
+        return _text_hint(key, value)
+    return f"{key.name}: {key.description}"
+
+
+def _text_hint(key: Key, value: Any) -> str:
+    if not isinstance(value, list | dict):
         return f'put the value in quotes: {key.name}: "{value}"'
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+        return f"write {key.name}: {value[0]}"
+    if isinstance(value, list) and value and all(as_number(item) is not None for item in value):
+        return f'write {key.name}: "{", ".join(map(str, value))}"'
     return f"{key.name}: {key.description}"

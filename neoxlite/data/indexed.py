@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,8 @@ from neoxlite.data.index_file import IntArray, read_index
 from neoxlite.data.system_errors import reading
 from neoxlite.errors import DataError
 
+_MEGATRONS_LIST = re.compile(r"[\d.]+\s+\S|.*,")  # "0.3 a 0.7 b", and "a,b"
+_SEVERAL = "This is the place of one dataset. Several are train_data_paths: [a, b] with train_data_weights: [0.3, 0.7]."
 _CHUNK_SEQUENCES = 1 << 20
 _CHUNK_TOKENS = 1 << 22
 
@@ -202,7 +205,10 @@ def _check_exists(prefix: str) -> None:
         raise DataError(
             f"{prefix}: a dataset is named by its prefix, without {given.suffix}", hint=f"Write {given.with_suffix('')}"
         )
-    raise DataError(f"no dataset {prefix}: {missing[0]} does not exist", hint=_near_prefixes(given))
+    raise DataError(
+        f"no dataset {prefix}: {missing[0]} does not exist",
+        hint=_SEVERAL if _MEGATRONS_LIST.match(prefix) else _near_prefixes(given),
+    )
 
 
 def _near_prefixes(prefix: Path) -> str:

@@ -290,3 +290,11 @@ def test_reading_is_a_view(written: Callable[..., str]) -> None:
     assert not dataset.get(1).flags.writeable
     assert dataset.tokens(2, 5).tolist() == [3, 4, 5]
     assert np.shares_memory(dataset.get(0), dataset.tokens(0, 3))
+
+
+@pytest.mark.parametrize("prefix", ["a,b", "0.3 データ/a 0.7 データ/b", "1 a"])
+def test_lists_of_megatron(prefix: str) -> None:
+    """Several datasets in one text, as Megatron has them: GPT-NeoX's way is named."""
+    with pytest.raises(DataError, match=f"no dataset {prefix}: ") as caught:
+        IndexedDataset(prefix)
+    assert "train_data_paths" in (caught.value.hint or "")
