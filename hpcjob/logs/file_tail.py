@@ -147,8 +147,12 @@ class FileTail:
                 continue
             self._offset += len(chunk)
             self._mark = chunk[-_MARK_BYTES:]
-            for number, offset, data in self._cutter.feed(chunk):
+            for number, offset, data in self._cutter.feed(self._text(chunk)):
                 yield self._parser.parse(offset, data, number)
+
+    def _text(self, chunk: bytes) -> bytes:
+        """Return bytes of the file as UTF-8."""
+        return chunk
 
     def _over_hole(self, fd: int, end: int) -> None:
         """Go to the next data of a file with holes: gigabytes of nothing are not read."""

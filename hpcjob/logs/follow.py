@@ -66,8 +66,13 @@ class Follower:
         ]
 
     def _tail(self, source: Source, keep_open: bool) -> FileTail:
-        if compression(source.path) is None:
+        kind = compression(source.path)
+        if kind is None:
             return FileTail(source, hosts=self._hosts, keep_open=keep_open, wanted=self._wanted)
+        if kind.startswith("UTF-16"):
+            from hpcjob.logs.wide_tail import WideTail
+
+            return WideTail(source, kind, hosts=self._hosts, keep_open=keep_open, wanted=self._wanted)
         from hpcjob.logs.archive import ArchiveTail
 
         return ArchiveTail(source, hosts=self._hosts, wanted=self._wanted)

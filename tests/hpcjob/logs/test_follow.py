@@ -241,3 +241,17 @@ def test_last_lines_of_a_large_file_are_cheap(tmp_path: Path) -> None:
     assert len(done.stdout.splitlines()) == 10
     assert read_bytes < 20_000_000
     assert peak_kib < 60_000
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_a_log_in_utf16_is_followed(encoding: str, tmp_path: Path) -> None:
+    """Characters may come in halves; the last lines are found without reading all."""
+    path = tmp_path / "job.log"
+    whole = "".join(f"line {number} \u00e9\n" for number in range(20_000)).encode(encoding)
+    path.write_bytes(whole[:30_001])
+    follower = Follower(listed([path]))
+    before = texts(follower.poll())
+    append(path, whole[30_001:])
+    assert [*before, *texts(follower.poll())] == [f"line {number} \u00e9" for number in range(20_000)]
+    last = list(Follower(listed([path])).last(2, lambda line: (line.text,), final=False))
+    assert last == ["line 19998 \u00e9", "line 19999 \u00e9"]
