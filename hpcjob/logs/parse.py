@@ -32,6 +32,8 @@ TABLE_NEEDLES = (
     b"saving model",
     b"loss",
     b"Loss",
+    b"[step=",
+    b"[batch=",
 )
 """Texts of the lines that are rows of the iteration table."""
 NEEDLES = (

@@ -26,10 +26,14 @@ _N = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|NaN|inf|Infinity)"
 _IS = r"['\"]?[ ]{0,2}[:=]?[ ]{0,8}['\"]?"
 _STEP = lazy(
     rf"(?<![\w/])(?:global[_ ]step|train/step|num_updates|[Ii]teration|[Ii]ter|[Ss]tep|STEP)s?{_IS}\[?(\d{{1,12}})"
-    r"(?![\d.]*\d?[a-zA-Z])(?:[ ]?(?:/|of)[ ]{0,8}(\d{1,12}))?"
+    r"(?![\d.]*\d?[a-zA-Z%])(?:[ ]?(?:/|of)[ ]{0,8}(\d{1,12}))?"
     r"|(?<![\w/])(?:[Ii]t|[Bb]atch)[ ]{1,8}\[?(\d{1,12})/[ ]{0,8}(\d{1,12})"
 )
-_BAR = lazy(r"\|[ ]?(\d{1,12})/(\d{1,12}) \[\d|\bepoch \d+: {1,8}(\d{1,12}) / (\d{1,12})\b")
+# Bars, fairseq's 'epoch 002:    225 / 1975', torchvision's 'Epoch: [0][ 415/1736]', Keras' '32/1875 [..'.
+_BAR = lazy(
+    r"\|[ ]?(\d{1,12})/(\d{1,12}) \[\d|\bepoch \d+:? {1,8}(\d{1,12}) / (\d{1,12})\b"
+    r"|\bEpoch:? ?\[\d{1,6}\][ \t]{0,4}\[[ ]{0,8}(\d{1,12})/(\d{1,12})\]|^[ ]{0,8}(\d{1,12})/(\d{1,12}) (?:\[[=>.]|━)"
+)
 _LOSS = lazy(
     rf"(?<![\w])(?P<kind>(?:[A-Za-z][A-Za-z_/.-]{{0,30}}[ _/-]|(?:[a-z]{{1,20}}/)?CrossEntropy"
     rf"|(?:train|training|lm|val|valid|validation|eval|test))?)"
@@ -45,21 +49,28 @@ _FIELDS: dict[str, re.Pattern[str]] = {
     "lr": lazy(rf"(?<![\w])(?:lr|LR|[Ll]earning[_ ][Rr]ate){_IS}(?P<value>{_N})"),
     "grad_norm": lazy(rf"(?<![\w])(?:[Gg]rad[_ ]?[Nn]orm|gnorm|norm){_IS}(?P<value>{_N})"),
     "tokens_per_s": lazy(
-        rf"(?<![\w])(?:tps|wps|[Tt]ok(?:en)?s?[_/ ](?:per[_ ])?s(?:ec(?:ond)?)?(?:/gpu)?){_IS}(?P<value>{_N})"
+        rf"(?<![\w])(?:tps|wps|[Tt]ok(?:en)?s?[_/ ](?:per[_ ])?s(?:ec(?:ond)?)?(?:/gpu|/device)?){_IS}(?P<value>{_N})"
         rf"|(?P<after>{_N})[KkMG]? tok(?:ens)?/s(?:ec)?(?![\w/:=])|(?<![\w])throughput{_IS}(?P<last>{_N})(?! ?samples)"
     ),
-    "tflops": lazy(rf"(?<![\w])(?:tflops|TFLOPs|TFLOPS){_IS}(?P<value>{_N})"),
+    "tflops": lazy(
+        rf"(?<![\w])(?:model_)?(?:tflops|TFLOPs?|TFLOPS)(?:_per_gpu|/s/(?:device|GPU))?{_IS}(?P<value>{_N})"
+    ),
     "mfu_percent": lazy(
         rf"(?<![\w])(?:mfu|MFU){_IS}(?P<value>{_N})%|(?P<after>{_N})% (?:bf16 |fp16 )?MFU"
         rf"|(?<![\w])(?:mfu|MFU){_IS}(?P<last>{_N})"
     ),
     "loss_scale": lazy(rf"(?<![\w])loss[_ ]scale{_IS}(?P<value>{_N})"),
-    "iteration_time_ms": lazy(
-        rf"(?<![\w])(?:time|dt|iter[_ ]time|step[_ ]time){_IS}(?P<value>{_N}) ?ms|(?P<after>{_N}) ms\b"
-    ),
     "memory_gib": lazy(rf"(?<![\w])mem(?:ory)?{_IS}(?P<value>{_N}) ?Gi?B"),
     "epoch": lazy(rf"(?<![\w])[Ee]poch{_IS}\[?(?P<value>{_N})"),
 }
+# How a line tells the time of an iteration, and the factor to milliseconds; a rate is turned over.
+_TIMES: tuple[tuple[re.Pattern[str], float], ...] = (
+    (lazy(rf"(?<![\w])(?:time|dt|iter[_ ]time|step[_ ]time|step_avg){_IS}({_N}) ?ms|({_N}) ms\b(?!/)"), 1.0),
+    (lazy(rf"(?<![\w])elapsed_time_per_iteration_ms{_IS}({_N})"), 1.0),
+    (lazy(rf"(?<![\w])train_step_timing in s{_IS}({_N})|(?<![\w])seconds: ({_N}), TFLOP"), 1e3),
+    (lazy(rf"(?<![\w])(?:iter|step)[_ ][Tt]ime{_IS}({_N}) ?s(?:ec)?\b|\(({_N}) sec/step\)|({_N})s/it\b"), 1e3),
+    (lazy(rf"({_N}) ?it/s\b"), -1e3),
+)
 _SUFFIX = lazy(r"[KkMGB](?![A-Za-z])")
 _THOUSANDS = {"K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
 """As nanotron and others shorten a rate: 500K."""
@@ -93,11 +104,11 @@ def _iteration(text: str, line: Line) -> list[Event]:
     trained, held_out = _losses(text)
     if trained is None and held_out is None:
         return []
-    step = _STEP.search(text) or _BAR.search(text)
+    step = _STEP.search(text)
     epoch = _FIELDS["epoch"].search(text)
-    if step is None and epoch is None:
+    number, total = _step(step) if step is not None else _within_epoch(_BAR.search(text), epoch)
+    if number is None and epoch is None:
         return []
-    number, total = _step(step)
     events: list[Event] = []
     if trained is not None:
         events.append(
@@ -123,6 +134,15 @@ def _step(match: re.Match[str] | None) -> tuple[int | None, int | None]:
     if found is None:
         return None, None
     return int(found[0]), None if found[1] is None else int(found[1])
+
+
+def _within_epoch(match: re.Match[str] | None, epoch: re.Match[str] | None) -> tuple[int | None, int | None]:
+    """Return the step that a bar shows and the last one of its epoch, counted from the start of the training."""
+    number, total = _step(match)
+    if match is None or number is None or total is None or epoch is None or not epoch["value"].isdigit():
+        return number, total
+    before = max(0, int(epoch["value"]) - match[0].startswith("epoch"))  # fairseq counts epochs from 1, others from 0
+    return before * total + number, (before + 1) * total
 
 
 def _losses(text: str) -> tuple[str | None, str | None]:
@@ -153,10 +173,32 @@ def _fields(text: str) -> dict[str, Any]:
             group = next(group for group, text_of_it in match.groupdict().items() if text_of_it)
             value = _number(match[group])
             if name == "tokens_per_s":
-                suffix = _SUFFIX.match(text, match.end(group))
-                value *= _THOUSANDS[suffix[0].upper()] if suffix else 1
+                value *= _thousands(text, match.end(group))
+            if name == "mfu_percent" and value < 0:
+                continue  # nanoGPT's way to say that it is not known yet
             found[name] = 100 * value if name == "mfu_percent" and value <= 1 and "%" not in match[0] else value
+    time_ms = _time_ms(text)
+    if time_ms is not None:
+        found["iteration_time_ms"] = time_ms
     return found
+
+
+def _thousands(text: str, place: int) -> float:
+    suffix = _SUFFIX.match(text, place)
+    return _THOUSANDS[suffix[0].upper()] if suffix else 1
+
+
+def _time_ms(text: str) -> float | None:
+    for pattern, factor in _TIMES:
+        match = pattern.search(text)
+        if match is None:
+            continue
+        place = next(number for number, group in enumerate(match.groups(), 1) if group is not None)
+        value = _number(match[place]) * _thousands(text, match.end(place))
+        if factor > 0:
+            return round(value * factor, 6)
+        return round(-factor / value, 6) if value > 0 else None
+    return None
 
 
 _ENGINE = lazy(

@@ -18,6 +18,7 @@ from hpcjob.logs.metrics import Metrics, sequence_length
 from hpcjob.logs.output import Output
 from hpcjob.logs.shapes import Interest, Shapes
 from hpcjob.logs.table import TABLE, IterationTable
+from hpcjob.logs.training import TrainingReader
 from hpcjob.logs.wanted import Wanted
 
 T = TypeVar("T")
@@ -102,6 +103,10 @@ class LossView:
         self._table = IterationTable(tokens=False)
         self._held: Iteration | None = None
         self._early: list[Event] = []
+        self._training = TrainingReader()
+        self._before: tuple[int, str | None, float | None] | None = None
+        self._grouped: tuple[int, float | None] | None = None
+        self._groups = 0
         self.shown = 0
         self._rows_since_header: int | None = None
         self._teller: str | None = None
@@ -136,7 +141,7 @@ class LossView:
         """Return all events of training that a line tells, rows of the table or not."""
         if self._metrics.sequence_length is None and "seq_length ." in line.text:
             self._metrics.sequence_length = sequence_length(line.text)
-        return parse.parse(line)
+        return self._training.read(line)
 
     def accept(self, item: Event) -> None:
         if isinstance(item, Iteration) and ((self._one_run and self._told_by_another(item)) or self._is_copy(item)):
@@ -157,6 +162,12 @@ class LossView:
         the trainer tells too."""
         if self._output.json or not isinstance(item, Iteration) or item.iteration is None:
             return None, None
+        if item.rank is None and item.shape == "steps":
+            said = item.iteration, item.loss
+            if said != self._grouped:
+                self._grouped = said
+                self._groups += 1
+            return self._groups, self._groups
         if item.rank is not None:
             copy = (item.iteration, item.shape, item.loss)
             return copy, copy
@@ -178,10 +189,14 @@ class LossView:
         return False
 
     def _is_copy(self, item: Iteration) -> bool:
-        """Whether another rank has said the same of this iteration, as where torchtitan logs on all of them."""
-        if item.iteration is None or item.rank is None or self._output.json:
+        """Whether another rank has said the same of this iteration, as where torchtitan logs on all of them; without
+        prefixes only where nothing else stands between."""
+        if item.iteration is None or self._output.json:
             return False
         said = item.shape, item.loss
+        if item.rank is None:
+            last, self._before = self._before, (item.iteration, *said)
+            return self._before == last
         rank, before = self._latest.get(item.iteration, (item.rank, said))
         if rank != item.rank and said == before:
             return True

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcjob.errors import HpcjobError
-from hpcjob.logs import parse
 from hpcjob.logs.events import Iteration
 from hpcjob.logs.follow import Follower
 from hpcjob.logs.lines import Line
 from hpcjob.logs.table import duration
 from hpcjob.logs.target import Target
+from hpcjob.logs.training import TrainingReader
 from hpcjob.logs.wanted import Wanted
 from hpcjob.report.collect import shapes
 from hpcjob.tracking.index import Index, read_index
@@ -74,6 +74,7 @@ class Feed:
         self._provider = target_of(record).provider("loss", None)
         self._losses: Follower | None = None
         self._lines: Follower | None = None
+        self._training = TrainingReader()
 
     def read_progress(self) -> Progress:
         """Return how far the job has come now."""
@@ -85,10 +86,13 @@ class Feed:
     def _new_iterations(self) -> Iterator[Iteration]:
         if self._losses is None:
             self._losses = Follower(self._provider, wanted=Wanted(shapes()))
-            yield from self._losses.last(LOSSES_KEPT, _iterations, final=False)
+            yield from self._losses.last(LOSSES_KEPT, self._iterations, final=False)
         else:
             for line in self._losses.poll():
-                yield from _iterations(line)
+                yield from self._iterations(line)
+
+    def _iterations(self, line: Line) -> list[Iteration]:
+        return [event for event in self._training.read(line) if isinstance(event, Iteration)]
 
     def new_lines(self, *, anew: bool = False) -> list[str]:
         """Return the lines that have come since the last call; the first time, or ``anew``, the last `LINES_FIRST`."""
@@ -107,10 +111,6 @@ class Feed:
         for follower in (self._losses, self._lines):
             if follower is not None:
                 follower.close()
-
-
-def _iterations(line: Line) -> list[Iteration]:
-    return [event for event in parse.parse(line) if isinstance(event, Iteration)]
 
 
 def target_of(record: Record) -> Target:

@@ -22,6 +22,7 @@ from hpcjob.logs.metrics import sequence_length
 from hpcjob.logs.reading import Reader
 from hpcjob.logs.shapes import Interest, Shapes
 from hpcjob.logs.sources import Source
+from hpcjob.logs.training import TrainingReader
 from hpcjob.report.attempts import Attempt, Log
 from hpcjob.report.json_lines import events_of_json
 from hpcjob.report.quantities import COLUMN, NAMES, WIDTH
@@ -117,6 +118,7 @@ class _Collector:
 
     def __init__(self) -> None:
         self._streams: dict[int | None, _Stream] = {}
+        self._training = TrainingReader()
         self._engine = Builder()
         self._sequence: int | None = None
         self._load: Checkpoint | None = None
@@ -130,7 +132,7 @@ class _Collector:
         text = line.text
         if self._sequence is None and "seq_length ." in text:
             self._sequence = sequence_length(text)
-        for event in events_of_json(line) if text.startswith('{"') else parse.parse(line):
+        for event in events_of_json(line) if text.startswith('{"') else self._training.read(line):
             self._event(event)
 
     def _event(self, event: Event) -> None:

@@ -110,7 +110,7 @@ def test_a_progress_bar_that_goes_on_tells_the_status(tmp_path: Path, monkeypatc
     _, screen = follow(
         log, [lambda: None, lambda: add(log, bar.format(n=10)), lambda: add(log, bar.format(n=11))], monkeypatch
     )
-    assert screen.shown == ["iteration 11/200", "loss 2.5"]
+    assert screen.shown == ["iteration 11/200", "loss 2.5", "ETA 3:09"]
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,12 @@ def test_a_file_to_come_is_waited_for(
     for word, may_come in ((str(log), False), ("to_come", True), (str(tmp_path / "no" / "x.log"), True)):
         with pytest.raises(UnknownJobError):
             resolve([word], may_come=may_come)
-    looks = iter([lambda: log.write_text(ROW.format(number=1)), lambda: log.write_text(ROW.format(number=1) * 2)])
+    looks = iter(
+        [
+            lambda: log.write_text(ROW.format(number=1)),
+            lambda: log.write_text(ROW.format(number=1) + ROW.format(number=2)),
+        ]
+    )
 
     def sleep(_: float) -> None:
         action = next(looks, None)
