@@ -25,7 +25,15 @@ _EXCEPTION_WORDS = lazy(r"Error|Exception|Interrupt|Exit|Warning|Timeout|Failure
 _ANY_EXCEPTION = "exception-line"  # the rule for an exception without its traceback
 _TRACE_LINES_AT_MOST = 60
 _FOREIGN_LINES_AT_MOST = 100
-_TABLE_ROW = lazy(r"\s{0,8}(?P<key>time|host|rank|exitcode|error_file|traceback)\s{0,12}: (?P<value>.*)")
+_HEADER_LIMIT = 300
+_HEADERS_AT_MOST = 64
+_CLOCK = lazy(r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
+# Of those who start the program: what they raise says only that it failed.
+_LAUNCHERS = lazy(
+    r"(?:torch/distributed/(?:run|launch|launcher/api|elastic/.*)|accelerate/commands/\w+|deepspeed/launcher/\w+)\.py:"
+    r"|/bin/(?:torchrun|accelerate|deepspeed|axolotl|llamafactory-cli):"
+)
+_TABLE_ROW = lazy(r"\s{0,8}(?P<key>time|host|rank|exitcode|error_file|traceback)\s{0,12}: (?P<value>.*?)\s*$")
 _TABLE_END = lazy(r"={10,}")
 
 
@@ -41,6 +49,8 @@ class _Stream(NamedTuple):
     host: str | None
     rank: int | None
     local_rank: int | None
+    pid: int | None
+    header: str = ""
 
 
 class _Trace:
@@ -77,6 +87,7 @@ class ErrorReader:
         self._chained: set[_Stream] = set()
         self._tables: dict[_Stream, dict[str, str]] = {}
         self._hinted: dict[_Stream, Finding] = {}
+        self._headers: dict[str, dict[str, re.Pattern[str]]] = {}  # of each file, what stands before tracebacks
 
     def shapes(self) -> Shapes:
         """Return the shapes of lines that can be an error, for reading whole logs fast."""
@@ -97,7 +108,7 @@ class ErrorReader:
 
     def read(self, line: Line) -> list[Event]:
         """Return the errors that ``line`` completes."""
-        stream = _Stream(line.source, line.host, line.rank, line.local_rank)
+        stream, line = self._without_header(line)
         waiting = self._hinted.pop(stream, None)
         if waiting is None:
             return self._read(stream, line)
@@ -105,6 +116,37 @@ class ErrorReader:
         if hint and line.text.startswith("  ") and not (_TABLE_ROW.match(line.text) or _FRAME.match(line.text)):
             return [msgspec.structs.replace(waiting, fix=hint)]
         return [waiting, *self._read(stream, line)]
+
+    def _without_header(self, line: Line) -> tuple[_Stream, Line]:
+        """Take off what a logger writes before each line of a traceback, once a traceback has shown what that is."""
+        text = line.text
+        stream = _Stream(line.source, line.host, line.rank, line.local_rank, line.pid)
+        place = text.find(_TRACEBACK, 1, _HEADER_LIMIT)
+        headers = self._headers.get(line.source)
+        if place > 0 and text[place - 1] == " ":
+            headers = self._headers.setdefault(line.source, {})
+            if len(headers) >= _HEADERS_AT_MOST:
+                headers.clear()
+            parts = _CLOCK.split(text[:place])
+            headers["#".join(parts)] = re.compile(_CLOCK.pattern.join(map(re.escape, parts)))
+        for form, pattern in (headers or {}).items():
+            match = pattern.match(text)
+            if match is None:
+                continue
+            own = stream._replace(header=form)
+            if own in self._traces or text.startswith((_TRACEBACK, *_CHAINED), match.end()):
+                rest = {"text": text[match.end() :], "prefix": line.prefix + match[0]}
+                return own, msgspec.structs.replace(line, **rest)
+        if self._headers and stream not in self._traces and _FRAME.match(text):
+            self._headless(stream)
+        return stream, line
+
+    def _headless(self, stream: _Stream) -> None:
+        """What stood before a traceback was no header: the lines that follow have none."""
+        for other, trace in list(self._traces.items()):
+            if other._replace(header="") == stream and len(trace.trace) == 1:
+                self._traces[stream] = self._traces.pop(other)
+                return
 
     def _read(self, stream: _Stream, line: Line) -> list[Event]:
         if _TRACEBACK in line.text:
@@ -179,6 +221,9 @@ class ErrorReader:
         known = None if line is None else self._book.find(line)
         if known is not None and known.rule == _ANY_EXCEPTION:
             known = None  # the traceback itself tells more
+        role = "symptom" if line is None else "cause"  # one that is cut does not tell what happened
+        if trace.at is not None and _LAUNCHERS.search(trace.at):
+            role = "follower"
         return Traceback(
             **trace.origin,
             exception=name,
@@ -187,7 +232,7 @@ class ErrorReader:
             at=trace.at,
             trace=list(trace.trace),
             followed=trace.followed,
-            role="cause" if known is None else known.role,
+            role=role if known is None else known.role,
             topic="program" if known is None else known.topic,
             rule=None if known is None else known.rule,
             say=None if known is None else known.say,

@@ -57,8 +57,26 @@ class Identity:
         """Return the host of a name or address; the name itself if nothing is known of it."""
         if name in self.hosts:
             return name
-        return self._host_at.get(name.strip("[]"), name)
+        known = self._host_at.get(name.strip("[]"))
+        return known or next((host for host in self.hosts if same_host(host, name)), name)
 
     def ranks_on(self, host: str) -> set[int]:
         """Return the ranks that run on a host."""
         return {rank for rank, name in self.host_of.items() if name == host}
+
+
+_OF_A_NETWORK = lazy(r"-(?:ib|hsn|opa|roce|eth|data|mgmt)\d{0,2}$")
+
+
+def same_host(one: str, other: str) -> bool:
+    """Whether two names are of one host: with its domain or without, or of one of its networks (``node01-ib0``)."""
+    return is_name(one) and is_name(other) and _short(one) == _short(other)
+
+
+def is_name(host: str) -> bool:
+    """Whether it is a name, not an address."""
+    return ":" not in host and not host.replace(".", "").isdigit()
+
+
+def _short(name: str) -> str:
+    return _OF_A_NETWORK.sub("", name.lower().partition(".")[0])

@@ -15,6 +15,10 @@ NCCL                   ``node01:100:101 [0] NCCL INFO text``       host, process
 loggers                ``[2024-05-01 10:00:00,123] text``          time
 syslog                 ``May  1 10:00:00 node01 kernel: text``     host
 dmesg                  ``[ 1234.567890] text``
+Ray                    ``(Worker pid=12, ip=10.0.0.1) text``       host, process
+kubectl logs --prefix  ``[pod/trainer-0/main] text``               host
+MPICH, Intel MPI -l    ``[3] text``                                rank, once NCCL's lines show that it is one
+mpirun with timestamp  ``Fri Aug 11 12:31:45 2023[1,3]<stdout>:``  time
 =====================  ==========================================  ============================
 """
 
@@ -37,7 +41,7 @@ class Line(msgspec.Struct, frozen=True):
         source: path of the file, as given.
         offset: where the line starts in the file, in bytes.
         number: number of the line in the file from 1, where the file is read from its start; else 0.
-        pid: process id, where NCCL's prefix tells it.
+        pid: process id, where the prefix of NCCL or Ray tells it.
     """
 
     text: str
@@ -145,22 +149,35 @@ _PREFIX = re.compile(
     \[(?:[^\s@\[\]]{1,255}@)?\d+,(?P<mpi_rank>\d+)\](?:\[[^\]\s]{1,255}\])?<(?P<stream>stdout|stderr|stddiag)>:[ ]?
     |\[(?P<role>[A-Za-z_][A-Za-z_-]{0,63})(?P<role_rank>\d{1,7})\]:[ ]?
     |[ ]{0,6}(?P<srun_rank>\d{1,7}):[ ]
-    |[ ]?\[?(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[ ]?[+-]\d\d:?\d\d)?)\]?:?[ ]
+    |[ ]?\[?(?P<time>\d{4}-\d\d-\d\d[T ,]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[ ]?[+-]\d\d:?\d\d)?)\]?:?[ ]
+    |(?P<american>\d\d/\d\d/\d{4}[ ]\d\d:\d\d:\d\d)[ ]
+    |\[?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[ ](?P<ctime>[A-Z][a-z]{2}[ ]{1,2}\d{1,2}[ ]\d\d:\d\d:\d\d[ ]\d{4})
+        (?:\]?[ ]|(?=[\[<]))
     |(?:[A-Z][a-z]{2}|\d{1,2}月)[ ][ \d]\d[ ]\d\d:\d\d:\d\d[ ](?P<syslog_host>[A-Za-z0-9][\w.-]{0,252})[ ](?=kernel:)
-    |(?P<syslog>kernel:[ ](?:\[[ ]{0,8}\d{1,10}\.\d{6}\][ ])?|\[[ ]{0,8}\d{1,10}\.\d{6}\][ ])
+    |(?P<syslog>kernel:[ ](?:\[[ ]{0,8}\d{1,10}\.\d{6}\][ ])?|\[[ ]{0,8}\+?\d{1,10}\.\d{6}\][ ])
+    |\((?:(?:[A-Za-z_][\w.<>:-]{0,80}[ ])?pid=(?P<ray_pid>\d{1,10})|raylet|autoscaler|gcs_server)
+        (?:,[ ]ip=(?P<ray_host>[\w.:-]{1,64}))?(?P<ray>\))[ ]
+    |\[pod/(?P<pod>[A-Za-z0-9][\w.-]{0,252})(?:/[^\]\s]{1,253})?\][ ]
+    |\[(?P<bracketed>\d{1,9})\][ ](?!(?:[^ ]+[ ])?NCCL[ ])
     |(?P<journal_host>[A-Za-z0-9][\w.-]{0,252})[ ](?=kernel:)
-    |(?P<nccl_host>[A-Za-z0-9][\w.-]{0,252}):(?P<pid>\d{1,10}):\d{1,10}[ ](?:\[\d+\][ ])?(?=[^ ]*[ ]?NCCL[ ])
+    |(?P<nccl_host>[A-Za-z0-9][\w.-]{0,252}):(?P<pid>\d{1,10}):\d{1,10}[ ](?:\[\d+\][ ])?
+        (?=[^ ]*[ ]?(?:\(\w+\)[ ])?NCCL[ ])
     |(?P<host>[A-Za-z0-9][A-Za-z0-9.-]{0,252}):[ ]
     """,
     re.VERBOSE,
 )
+# What shows that a number in brackets before it is a rank, or in the second case the number of a line.
+_OF_A_RANK = re.compile(r"[A-Za-z0-9][\w.-]{0,252}:\d{1,10}:\d{1,10} (?:\[\d+\] )?[^ ]* ?NCCL |Traceback \(most recent")
+_OF_A_LINE = re.compile(r"\[(?:rank|default)\d")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _HOST_LIKE = re.compile(r"[A-Za-z][A-Za-z0-9-]*\d(?:\.[A-Za-z0-9.-]+)?|\d{1,3}(?:\.\d{1,3}){3}")
 _NO_HOSTS = re.compile(
     r"(?:rank|step|epoch|iter|iteration|layer|stage|gpu|cuda|worker|group|batch|device|dev|sha|md|utf|fp|bf|int|uint|"
     r"float|base|python|test|case|part|shard|level|phase|round|trial|run|task|job|node-?rank|loss|error|channel|ring|"
-    r"tree|line|row|col|column|top|acc|f)-?\d+",
+    r"tree|line|row|col|column|top|acc|f|eth|ib|bond|hsn|nvme|loop|efa|nvidia-[a-z]+)-?\d+",
     re.IGNORECASE,
 )
+_STEPD = "slurmstepd-"
 _EXCEPTION_ENDS = ("Error", "Exception", "Warning", "Timeout")
 _PREFIXES_AT_MOST = 5
 
@@ -184,6 +201,7 @@ class LineParser:
         self._rank = rank
         self._host = host
         self._hosts = set() if hosts is None else hosts
+        self._bracketed = False
 
     def parse(self, offset: int, data: bytes, number: int = 0) -> Line:
         """Return the line that starts at byte ``offset`` of the file and is its line ``number``."""
@@ -192,6 +210,7 @@ class LineParser:
         rank, local_rank, pid = self._rank, None, None
         stream: str | None = None
         time: str | None = None
+        of_kernel = False
         position = 0
         for _ in range(_PREFIXES_AT_MOST):
             match = _PREFIX.match(text, position)
@@ -210,19 +229,33 @@ class LineParser:
                     break
                 rank = int(match["srun_rank"])
             elif kind == "time":
-                time = match["time"]
+                time = match["time"].replace(",", " ", 1) if match["time"][10] == "," else match["time"]
+            elif kind in ("american", "ctime"):
+                time = _iso(match[kind])
             elif kind in ("syslog_host", "journal_host"):
                 host = match[kind]
             elif kind == "syslog":
-                pass
+                of_kernel = True
+            elif kind == "ray":
+                host = host or match["ray_host"]
+                pid = None if match["ray_pid"] is None else int(match["ray_pid"])
+            elif kind == "pod":
+                host = host or match["pod"]
+            elif kind == "bracketed":
+                if not self._is_rank(text, match.end()):
+                    break
+                if self._bracketed and self._rank is None and not _OF_A_LINE.match(text, match.end()):
+                    rank = int(match["bracketed"])
             elif kind == "pid":
                 host, pid = match["nccl_host"], int(match["pid"])
                 self._hosts.add(host)
                 position = match.end()
                 break  # always the innermost
-            elif host is None and self._is_host(match["host"]):
+            elif host is None and not of_kernel and self._is_host(match["host"]):
                 host = match["host"]
             else:
+                if match["host"].startswith(_STEPD):  # Slurm names the node, and the line stays as it is
+                    host = host or match["host"].removeprefix(_STEPD)
                 break
             position = match.end()
         return Line(
@@ -239,9 +272,23 @@ class LineParser:
             number=number,
         )
 
+    def _is_rank(self, text: str, position: int) -> bool:
+        """Whether the number in brackets before a place is a prefix: it stays one once it was."""
+        if _OF_A_RANK.match(text, position) is not None:
+            self._bracketed = True
+        return self._bracketed or _OF_A_LINE.match(text, position) is not None
+
     def _is_host(self, name: str) -> bool:
         if name in self._hosts:
             return True
-        if name.endswith(_EXCEPTION_ENDS):  # sqlite3.OperationalError, urllib3.exceptions.MaxRetryError
+        if name.startswith(_STEPD) or name.endswith(_EXCEPTION_ENDS):  # urllib3.exceptions.MaxRetryError
             return False
         return _HOST_LIKE.fullmatch(name) is not None and _NO_HOSTS.fullmatch(name) is None
+
+
+def _iso(time: str) -> str | None:
+    """Return a time as others write it: ``Aug 11 12:31:45 2023``, ``08/11/2023 12:31:45``; the month comes first."""
+    if time[2] == "/":
+        return f"{time[6:10]}-{time[:2]}-{time[3:5]} {time[11:]}"
+    month, day, clock, year = time.split()
+    return f"{year}-{_MONTHS.index(month) + 1:02d}-{int(day):02d} {clock}" if month in _MONTHS else None

@@ -20,6 +20,12 @@ _FLOOD = (b"Trees [", b"Ring ")
 _OF_HOSTS = ("version", "bootstrap", "network", "gdr", "nvls", "channels", "path")
 _ORDER = (*_OF_HOSTS, "plugin", "environment", "binding", "end")
 _COMMUNICATORS_AT_MOST = 50_000
+# What is of no matter where all ranks are on one node: how nodes talk to each other.
+_BETWEEN_NODES = {
+    "nccl-no-ib", "nccl-no-verbs", "nccl-hcas-mixed", "nccl-ofi-tcp", "nccl-gdr-off", "nccl-bridge",
+    "nccl-net-failed", "verbs-config", "verbs-memlock",
+}  # fmt: skip
+_VARIABLES_BETWEEN_NODES = ("NCCL_IB_DISABLE", "NCCL_NET_GDR_LEVEL")
 
 
 class Communicator:
@@ -80,6 +86,7 @@ class NcclReport:
         self._communicators: dict[str, Communicator] = {}
         self._latest: dict[tuple[str | None, int | None, int], Communicator] = {}
         self.hosts = nccl_hosts.Hosts()
+        self._nodes = 0  # of the largest communicator, as NCCL counts them from 2.19 on
 
     def read(self, line: Line) -> list[Finding]:
         """Take a line in and return what it says, if a rule knows it."""
@@ -93,6 +100,8 @@ class NcclReport:
             self._init(finding, line)
         elif finding.rule == "nccl-timings":
             self._timings(finding, line)
+        elif finding.rule == "nccl-nodes":
+            self._nodes = max(self._nodes, int(finding.fields["nodes"]))
         else:
             say = without_numbers(finding.say) if finding.role == "warning" else finding.say
             self._fold.add((finding.rule, say), finding, line)
@@ -111,7 +120,22 @@ class NcclReport:
     @property
     def warnings(self) -> list[Group[Finding]]:
         """What NCCL, or how it is set up, does not do as it should."""
-        return [group for group in self._fold.groups.values() if group.first.role != "info"]
+        return [
+            group for group in self._fold.groups.values() if group.first.role != "info" and self.matters(group.first)
+        ]
+
+    @property
+    def one_node(self) -> bool:
+        """Whether all ranks are known to be on one node."""
+        if self._nodes or len(self.hosts.facts) > 1:
+            return self._nodes == 1 and len(self.hosts.facts) < 2
+        largest = next(iter(self.communicators), None)
+        return largest is not None and len(largest.started | largest.complete) >= largest.size
+
+    def matters(self, finding: Finding) -> bool:
+        """Whether a warning is of any matter to this job."""
+        between = finding.rule in _BETWEEN_NODES or finding.fields.get("name") in _VARIABLES_BETWEEN_NODES
+        return not (between and self.one_node)
 
     def shapes(self) -> Shapes:
         """Return the shapes of lines that say something, for reading whole logs fast."""

@@ -24,9 +24,10 @@ def fold_nccl(report: NcclReport, *, link_gbps: float | None = None) -> Folded:
         link_gbps: rate of an adapter by the cluster's profile, where NCCL does not tell it.
     """
     hosts = list(report.hosts.facts.values())
-    parts = [_version(hosts), _ranks(report), _network(hosts, link_gbps)]
+    network = "one node" if report.one_node else _network(hosts, link_gbps)
+    parts = [_version(hosts), _ranks(report), network]
     gdr = [facts.gdr for facts in hosts if facts.gdr is not None]
-    if gdr:
+    if gdr and not report.one_node:
         parts.append(f"GDR {_state(gdr)}")
     nvls = [facts.nvls for facts in hosts if facts.nvls is not None]
     if nvls:

@@ -9,7 +9,6 @@ from datetime import datetime
 
 import msgspec
 
-from hpcjob.logs import parse
 from hpcjob.logs.errors import ErrorReader, needles
 from hpcjob.logs.events import Checkpoint, Event, Finding, Iteration, ProcessEnd, Traceback
 from hpcjob.logs.explain.flight.dump import Dump
@@ -21,9 +20,10 @@ from hpcjob.logs.lines import Line
 from hpcjob.logs.nccl import NcclReport
 from hpcjob.logs.rulebook import Rulebook, load
 from hpcjob.logs.shapes import Interest, Shapes
+from hpcjob.logs.training import TrainingReader
 from hpcjob.logs.versions import SOFTWARE
 
-_PROGRESS = (b"iteration", b"steps: ", b"loss", b"Loss")
+_PROGRESS = (b"iteration", b"steps: ", b"loss", b"Loss", b"[step=", b"[batch=")
 # Where a loss stops being a number the first line counts, not the last one of a block.
 _NOT_FINITE = tuple(
     name + mark + word
@@ -34,7 +34,7 @@ _NOT_FINITE = tuple(
 _FLOODS = (b"Channel ", b"via P2P/", b"via NET/", b"Trees [", b"Ring ")
 _RANKS = lazy(rb"\[rank(\d{1,7})\]:|\[\d{1,4},(\d{1,7})\]<std")
 _TASKS = lazy(rb"^ {0,6}(\d{1,7}): ", re.MULTILINE)
-_TIME = lazy(r"(\d{4})-(\d\d)-(\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?")
+_TIME = lazy(r"(\d{4})-(\d\d)-(\d\d)[T _](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,6}))?)?")
 
 
 class Wait(msgspec.Struct):
@@ -78,6 +78,8 @@ class Evidence:
         self.lost: Counter[str] = Counter()
         """Hosts by how many processes say that they lost them."""
         self.first_to_fail: int | None = None
+        """The rank that failed first by the tables of torchrun, of which each node may have written one."""
+        self._first_failed: str | None = None
         self.last: Iteration | None = None
         self.saved: Checkpoint | None = None
         self.saved_s: float | None = None
@@ -103,11 +105,14 @@ class Evidence:
         """What PyTorch's flight recorder wrote, by rank."""
         self.unread: list[str] = []
         """Files of the recorder that could not be read, and why."""
+        self.aborted: set[int] = set()
+        """Ranks whose communicator was aborted, as by their own watchdog."""
         self.gdr = False
         """Whether any process has GPUDirect RDMA."""
         self.lines = 0
         self._book = book
         self._reader = ErrorReader(book)
+        self._training = TrainingReader()
         self._fold: Fold[Event] = Fold()
         self._when: dict[Hashable, tuple[int, float | None]] = {}
         self._clock: dict[str, str] = {}
@@ -158,7 +163,7 @@ class Evidence:
         for event in self._reader.read(line):
             self._error(event, line)
         if "NCCL" not in line.text:
-            for event in parse.parse(line):
+            for event in self._training.read(line):
                 self._progress(event)
 
     def _tick(self, line: Line) -> None:
@@ -210,14 +215,16 @@ class Evidence:
                 self.hcas[host] = finding.fields["hcas"].count("[")
             elif finding.rule == "nccl-gdr-on":
                 self.gdr = True
+            elif finding.rule == "nccl-end" and finding.fields["how"] == "Abort" and line.rank is not None:
+                self.aborted.add(line.rank)
             if finding.role == "warning":
                 self._error(finding, line)
 
     def _error(self, event: Event, line: Line | None) -> None:
         self._order += 1
         if isinstance(event, ProcessEnd):
-            if event.root_cause and self.first_to_fail is None:
-                self.first_to_fail = event.rank
+            if event.root_cause and _is_earlier(event.time, self._first_failed):
+                self.first_to_fail, self._first_failed = event.rank, event.time or ""
             if event.rank is not None and event.host is not None:
                 self.identity.name(event.rank, event.host)
         if isinstance(event, Finding):
@@ -234,8 +241,6 @@ class Evidence:
 
     def _finding(self, event: Finding) -> Finding:
         fields = event.fields
-        if event.rule in ("watchdog-timeout", "watchdog-status"):
-            self._wait(event)
         peer = fields.get("peer")
         if peer and event.topic == "network" and not peer.startswith(("127.", "::1")):
             self.lost[self.identity.host(peer.partition(":")[0] if peer.count(":") == 1 else peer)] += 1
@@ -249,15 +254,19 @@ class Evidence:
         if host:
             changes["host"] = host
             self.identity.hosts.add(host)
-        return msgspec.structs.replace(event, **changes) if changes else event
+        event = msgspec.structs.replace(event, **changes) if changes else event
+        if event.rule in ("watchdog-timeout", "watchdog-status"):
+            self._wait(event)
+        return event
 
     def _wait(self, event: Finding) -> None:
         fields = event.fields
-        rank = int(fields["rank"]) if fields.get("rank") else event.rank
+        rank = event.rank  # of the job; the message of a smaller group has the rank within it
         if rank is None:
             return
         wait = self.waits.setdefault(rank, Wait(group=fields.get("group", "")))
-        if wait.group != fields.get("group", ""):
+        wait.group = wait.group or fields.get("group", "")  # the line after the time-out tells it
+        if wait.group != fields.get("group", wait.group):
             return  # numbers of another group are not to be compared with this one's
         wait.operation = wait.operation or fields.get("op")
         for name, field in (("sequence", "seq"), ("enqueued", "enqueued"), ("completed", "completed")):
@@ -283,13 +292,17 @@ class Evidence:
                 self.saved_s = seconds(event.time or self._clock.get(event.source))
 
 
+def _is_earlier(time: str | None, before: str | None) -> bool:
+    return before is None or (time is not None and time < before)
+
+
 def seconds(time: str | None) -> float | None:
     """Return a log's time in seconds; zones are left aside, since one job's clocks have the same."""
     match = None if time is None else _TIME.match(time)
     if match is None:
         return None
     try:
-        moment = datetime(*(int(match[group]) for group in range(1, 7)))  # type: ignore[arg-type]
+        moment = datetime(*(int(match[group] or 0) for group in range(1, 7)))  # type: ignore[arg-type]
     except ValueError:
         return None
     return (moment - datetime(1970, 1, 1)).total_seconds() + float(f"0.{match[7] or 0}")

@@ -7,9 +7,12 @@ from collections.abc import Iterable
 from hpcjob.logs.events import Finding
 from hpcjob.logs.explain.blame import topic_of
 from hpcjob.logs.explain.evidence import Blamed, Evidence
+from hpcjob.logs.identity import is_name
 from hpcjob.logs.lazy import lazy
 
 _TOPICS = ("hardware", "node", "network")
+# Of the network, and no machine's fault: how it is set up.
+_OF_SETTINGS = ("nccl-protection", "nccl-gid-index", "nccl-variable-wrong", "nccl-network-missing", "nccl-efa-request")
 _NUMBERED = lazy(r"(.*?)(\d{1,18})")
 _HOST_NAME = lazy(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
@@ -17,14 +20,16 @@ _HOST_NAME = lazy(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 def hosts_at_fault(blamed: Blamed, host: str | None, evidence: Evidence) -> list[str]:
     """Return the hosts that are at fault, if the fault is a machine's; none where most hosts say the same."""
     event = blamed.group.first
-    if topic_of(event) not in _TOPICS:
+    if topic_of(event) not in _TOPICS or (isinstance(event, Finding) and event.rule in _OF_SETTINGS):
         return []
     if topic_of(event) == "network":
         peer = event.fields.get("peer") if isinstance(event, Finding) else None
         if peer:
             name = evidence.identity.host(peer)
-            return [name] if name in evidence.identity.hosts or len(evidence.lost) == 1 else []
-    hosts = set(blamed.group.hosts) | ({host} if host else set())
+            return [name] if is_name(name) and (name in evidence.identity.hosts or len(evidence.lost) == 1) else []
+        if len(evidence.identity.hosts) < 2:
+            return []  # nothing tells it from the network's other end
+    hosts = {name for name in (*blamed.group.hosts, host) if name and is_name(name)}
     return sorted(hosts) if len(hosts) <= max(1, len(evidence.identity.hosts) // 4) else []
 
 

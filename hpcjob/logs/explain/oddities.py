@@ -58,6 +58,7 @@ def oddities(evidence: Evidence) -> list[str]:
         if (
             isinstance(event, Finding)
             and event.rule != "nccl-path-shm"
+            and evidence.nccl.matters(event)
             and not (event.rule == "nccl-gdr-off" and evidence.gdr)
         ):
             found.append(sentence(blamed))

@@ -25,6 +25,7 @@ _EVIDENCE_LINES = 3
 _LINES_BESIDE = 3
 _KILLED_TOPICS = ("memory", "shm", "hardware")
 _SUSPECTS: tuple[Callable[[Evidence], Suspicion | None], ...] = (not_started, odd_call, lost_host, waited_for)
+_OF_A_FAILED_GPU = "xid-caused-by"  # follows from an error of the hardware whose own line is not in the log
 _FIX_OF_SIGNAL = {
     -9: "Killed: host memory most likely (dmesg of that node has the proof); ask for more, or use fewer workers.",
     -7: "Bus error: /dev/shm is too small (container: --shm-size or --ipc=host).",
@@ -101,6 +102,7 @@ def without_cause(evidence: Evidence, warnings: list[str], ended_with: int | Non
     symptoms = ordered(evidence.blamed("symptom", "cause"), evidence)
     followers = evidence.blamed("follower")
     killed = [blamed for blamed in symptoms if topic_of(blamed.group.first) in _KILLED_TOPICS]
+    killed += [blamed for blamed in followers if getattr(blamed.group.first, "rule", None) == _OF_A_FAILED_GPU]
     if killed:
         return of_error(killed[0], evidence)
     for suspect in _SUSPECTS:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hpcjob.logs import topics
 from hpcjob.logs.fold import ranges
+from hpcjob.logs.identity import is_name, same_host
 from hpcjob.logs.suspicion import Suspicion
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def lost_host(evidence: Evidence) -> Suspicion | None:
         for rank in blamed.group.ranks
     }
     for host, times in evidence.lost.most_common():
-        if host in complaining:
+        if any(same_host(host, other) for other in complaining):
             continue
         ranks = sorted(evidence.identity.ranks_on(host))
         return Suspicion(
@@ -70,7 +71,7 @@ def lost_host(evidence: Evidence) -> Suspicion | None:
             rank=ranks[0] if ranks else None,
             host=host,
             ranks=ranks,
-            exclude=True,
+            exclude=is_name(host),
         )
     return None
 
@@ -84,8 +85,8 @@ def waited_for(evidence: Evidence) -> Suspicion | None:
     share = len(evidence.waits) / len(all_ranks) if all_ranks else 0
     if silent and share >= _SHARE_THAT_TELLS:
         return _waiting(evidence, silent, "did not come to a collective; all others waited for it until the time-out")
-    group = Counter(wait.group for _, wait in sorted(evidence.waits.items())).most_common(1)[0][0]
-    waits = {rank: wait for rank, wait in evidence.waits.items() if wait.group == group}
+    groups = Counter(wait.group for _, wait in sorted(evidence.waits.items()) if wait.group).most_common(1)
+    waits = {rank: wait for rank, wait in evidence.waits.items() if wait.group in ("", *(name for name, _ in groups))}
     operations = {rank: wait.operation for rank, wait in waits.items() if wait.operation}
     numbers = {
         rank: number
@@ -102,12 +103,16 @@ def waited_for(evidence: Evidence) -> Suspicion | None:
         rare = min(kinds, key=lambda kind: sum(value == kind for value in operations.values()))
         odd = sorted(rank for rank, kind in operations.items() if kind == rare)
         return _waiting(evidence, odd, f"is in {rare} while the others are in another collective")
-    if silent and evidence.seen.keys() & set(silent):
-        return _waiting(evidence, silent, "has no time-out of its own while others waited")
+    quiet = sorted((evidence.seen.keys() & set(silent)) - evidence.aborted)
+    if quiet and len(quiet) * 2 <= len(evidence.seen):
+        return _waiting(evidence, quiet, f"{'have' if len(quiet) > 1 else 'has'} no time-out while others waited")
     absent = sorted(set(range(max(evidence.waits))) - evidence.waits.keys() - all_ranks)
     if absent and len(absent) * _WAITING_FOR_ONE_ABSENT <= len(evidence.waits):
         others = _ranks(sorted(evidence.waits))
         return _waiting(evidence, absent, f"is not in the log; {others} waited until the time-out")
+    every = len(waits) > 1 and waits.keys() == set(range(len(evidence.waits)))
+    if every and len(set(numbers.values())) == len(kinds) == 1:
+        return _all_in(evidence, kinds[0])
     first = next(iter(sorted(evidence.waits)))
     return Suspicion(
         topics.TIMEOUT,
@@ -115,6 +120,17 @@ def waited_for(evidence: Evidence) -> Suspicion | None:
         "Read the logs of all ranks; next time TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_FR_BUFFER_SIZE=2000 (before "
         "torch 2.9 TORCH_NCCL_TRACE_BUFFER_SIZE).",
         ranks=[first],
+    )
+
+
+def _all_in(evidence: Evidence, operation: str) -> Suspicion:
+    return Suspicion(
+        topics.TIMEOUT,
+        f"{_ranks(sorted(evidence.waits))} all came to the same {operation}, and it did not end: the transfer itself "
+        "hangs, or a rank whose log is not here did not come",
+        "If these are all ranks: look at the network and the GPUs (Xid in the kernel logs, ibstat, NCCL_DEBUG=INFO); "
+        "else read the logs of the others.",
+        ranks=sorted(evidence.waits),
     )
 
 

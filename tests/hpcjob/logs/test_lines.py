@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcjob.logs.lines import LINE_LIMIT_BYTES, Splitter, clean
+from hpcjob.logs.lines import LINE_LIMIT_BYTES, LineParser, Splitter, clean
 
 from .conftest import line
 
@@ -113,6 +113,27 @@ def test_clean(data: bytes, text: str) -> None:
             {"host": "node01", "pid": 1, "time": "2025-05-01 10:00:00", "text": "x.cc:7 NCCL WARN x"},
         ),
         ("5: node01:1:2 [0] NCCL INFO x", {"rank": 5, "host": "node01", "text": "NCCL INFO x"}),
+        ("[5] node01:1:2 [0] NCCL INFO x", {"rank": 5, "host": "node01", "text": "NCCL INFO x"}),
+        ("[80746] [rank3]:x", {"rank": 3, "text": "x"}),
+        ("node01:1:2 [0] x.cc:4 (wrap_x) NCCL WARN x", {"host": "node01", "text": "x.cc:4 (wrap_x) NCCL WARN x"}),
+        (
+            "Fri Aug 11 12:31:45 2023[1,3]<stdout>:node01:1:2 [3] NCCL INFO x",
+            {"rank": 3, "host": "node01", "time": "2023-08-11 12:31:45", "text": "NCCL INFO x"},
+        ),
+        ("[Fri Aug 11 12:31:45 2023] NVRM: x", {"time": "2023-08-11 12:31:45", "host": None, "text": "NVRM: x"}),
+        ("(Worker pid=12, ip=10.0.0.1) x", {"host": "10.0.0.1", "pid": 12, "text": "x"}),
+        ("(pid=12) node01:1:2 [0] NCCL INFO x", {"host": "node01", "pid": 1, "text": "NCCL INFO x"}),
+        ("(raylet) x", {"host": None, "text": "x"}),
+        ("[pod/trainer-0/main] x", {"host": "trainer-0", "text": "x"}),
+        ("2025-02-18 12:54 [rank13]:x", {"rank": 13, "time": "2025-02-18 12:54", "text": "x"}),
+        ("2023-06-29,15:44:40 | x", {"time": "2023-06-29 15:44:40", "text": "| x"}),
+        ("10/17/2025 16:31:56 [INFO] x", {"time": "2025-10-17 16:31:56", "text": "[INFO] x"}),
+        ("slurmstepd-node1: error: x", {"host": "node1", "text": "slurmstepd-node1: error: x"}),
+        ("[   38.175561] nvidia-nvswitch3: x", {"host": None, "text": "nvidia-nvswitch3: x"}),
+        ("[  +0.000316] eth0: x", {"host": None, "text": "eth0: x"}),
+        ("(base) x", {"host": None, "text": "(base) x"}),
+        ("[0] NCCL INFO x", {"rank": None, "text": "[0] NCCL INFO x"}),
+        ("[1] 12345", {"rank": None, "text": "[1] 12345"}),
         # No prefixes, though they look a little like one.
         ("RuntimeError: x", {"host": None, "text": "RuntimeError: x"}),
         ("WARNING: x", {"host": None, "text": "WARNING: x"}),
@@ -142,3 +163,10 @@ def test_in_the_file_of_a_rank_a_number_is_text() -> None:
     """Output such as '0: transformer' in a rank's own file does not change its rank."""
     parsed = line("0: transformer.block", rank=3)
     assert (parsed.rank, parsed.text) == (3, "0: transformer.block")
+
+
+def test_a_number_in_brackets_is_a_rank_once_nccl_shows_it() -> None:
+    """MPICH's ``-prepend-rank``: before that it may be any number."""
+    parser = LineParser("log")
+    said = b"[3] x", b"[3] Traceback (most recent call last):", b"[4]   x"
+    assert [parser.parse(0, text).rank for text in said] == [None, 3, 4]
