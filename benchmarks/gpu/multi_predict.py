@@ -47,7 +47,7 @@ class Shape:
     def blocks_of_stages(self) -> tuple[int, int]:
         """Blocks of the first and of the last of two stages of equal work (pipe_partition_method: flops)."""
         block, head = self.layer_flops, 2 * self.vocabulary * self.hidden
-        first = cut_balanced([0, 0, *[block] * self.layers, 0, 0, head], 2)[1] - 2
+        first = cut_balanced([0, 0, *[block] * self.layers, 0, head, 0], 2)[1] - 2
         return first, self.layers - first
 
     @property

@@ -54,6 +54,10 @@ def _repeat(item: Any, num_layers: int) -> list[str]:
                         hint=f"num_layers must be a multiple of {len(kinds)}",
                     )
                 count = num_layers // len(kinds)
+            if isinstance(count, str) and count.isascii() and count.isdigit():
+                raise ConfigError(
+                    f"attention_config: the count {count!r} is a text", hint=f"write it without quotes: {count}"
+                )
             if isinstance(count, int) and not isinstance(count, bool) and count >= 0:
                 return list(kinds) * count
     raise ConfigError(
@@ -168,14 +172,15 @@ class Architecture:
     def layer_flops(self, padded_vocab: int) -> list[int]:
         """Return the multiplications and additions of a token's forward pass in each entry of the layer list.
 
-        Of a block its matrices and half of the attention, which is causal; of the head its matrix; the rest is little.
+        Of a block its matrices and half of the attention, which is causal; of the head its matrix, counted at the norm
+        before it, so that no cut comes between; the rest is little.
 
         Raises:
             ConfigError: the configuration has parts whose parameters are not known here.
         """
         _, _, *blocks, _, _, _ = self.layer_parameters(padded_vocab)
         block = [2 * parameters + 2 * self.seq_length * self.hidden_size for parameters in blocks]
-        return [0, 0, *block, 0, 0, 2 * padded_vocab * self.hidden_size]
+        return [0, 0, *block, 0, 2 * padded_vocab * self.hidden_size, 0]
 
     def parameter_count(self, padded_vocab: int, tensor: int = 1) -> int:
         """Return the parameters of the model, each counted once, on one of ``tensor`` tensor-parallel ranks."""

@@ -106,6 +106,14 @@ def test_stages_of_equal_work(size: str, bounds: list[int], excesses: tuple[str,
     )
 
 
+def test_norm_and_head_stay_together(config_of: Any) -> None:
+    """A head that is more work than all blocks: they are a stage, norm and head the other."""
+    from neoxlite.training.stages import stage_bounds
+
+    cfg = config_of(2, pipe_parallel_size=2, pipe_partition_method="flops")
+    assert stage_bounds(cfg, 100_000) == [0, 6, 8]
+
+
 def test_a_run_in_stages_of_equal_work(train: Train) -> None:
     """Three of four blocks on the first stage, for the head is as much as one; the curve is that of one process."""
     size, keys = layout("pp2", 1)
