@@ -36,7 +36,7 @@ def folders(kind: str) -> Iterator[Path]:
 
 def find(kind: str, name: str) -> tuple[Path | None, Path | None]:
     """Return the file used for ``kind``/``name`` and the shipped one it shadows; None where there is none."""
-    hits = [folder / name for folder in folders(kind) if (folder / name).is_file()]
+    hits = [folder / name for folder in folders(kind) if os.path.isfile(folder / name)]  # noqa: PTH113 - see above
     if not hits:
         return None, None
     ours = shipped(kind) / name

@@ -55,4 +55,4 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    return run(cli, "hpcjob", argv, extras=_EXTRAS)
+    return run(cli, "hpcjob", argv, extras=_EXTRAS, files_are_the_users=True)

@@ -26,5 +26,7 @@ def write_new(path: Path, text: str, force: bool, *, option: str = "--output", m
             return
         write_whole(path, text, mode=mode)
     except OSError as error:
-        raise InputError(f"{option}: {path}: {error.strerror}", hint="give a file in a folder you can write") from None
+        raise InputError(
+            f"{option}: {path}: {error.strerror}", hint="give a file in a folder that you may write, with free space"
+        ) from None
     click.echo(f"hpcjob: wrote {path}", err=True)

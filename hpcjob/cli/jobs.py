@@ -40,9 +40,13 @@ def complete_recorded(ctx: click.Context, parameter: click.Parameter, incomplete
 
 
 def load_index() -> Index:
-    """Read the index; say on stderr what of it is damaged."""
-    from hpcjob.tracking.index import read_index
+    """Read the index; say on stderr what of it is damaged, or that it cannot be read."""
+    from hpcjob.tracking.index import read_index, state_dir
 
+    try:
+        state_dir().exists()
+    except OSError as error:
+        print(f"hpcjob: {state_dir()}: {error.strerror}; the jobs recorded there are not seen", file=sys.stderr)
     index = read_index()
     for path, count in index.damaged.items():
         lines = "1 line is" if count == 1 else f"{count} lines are"

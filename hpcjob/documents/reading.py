@@ -140,10 +140,10 @@ def _refusal(error: yaml.YAMLError, origin: str, what: str) -> InputError:
 
 def _near_files(path: Path) -> str:
     try:
-        names = [p.name for p in path.parent.iterdir()]
+        names = {other.stem: other.name for other in path.parent.iterdir()}
     except FileNotFoundError:
         return f"there is no folder {path.parent} either"
     except OSError as error:
         return f"the folder {path.parent} cannot be read either: {error.strerror}"
-    found = near(path.name, names)
+    found = [names[like] for like in near(path.stem, names)]
     return f"near it: {', '.join(found)}" if found else "check the path"

@@ -28,7 +28,7 @@ def find_job(name: str) -> Path:
         InputError: there is none; near names are offered.
     """
     path = Path(name).expanduser()
-    if path.is_file() or path.is_absolute():
+    if path.is_absolute() or _may_be_there(path):
         return path
     inner = name.removeprefix(f"{JOBS}/")
     for candidate in (inner, f"{inner}.yml"):
@@ -40,23 +40,31 @@ def find_job(name: str) -> Path:
     raise InputError(f"{name}: no such job file", hint=_hint(path, inner))
 
 
+def _may_be_there(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except PermissionError:  # of a folder above: who reads the file will say so
+        return True
+
+
 def _hint(path: Path, name: str) -> str:
     """Say which job files there are that may have been meant: beside it, or in the ``jobs`` folders."""
     known = job_names()
     by_stem = {Path(job).stem: job for job in known}
-    stem = Path(name).stem
-    beside = [str(path.with_name(other)) for other in near(path.name, _files_beside(path))]
-    found = [*beside, *(by_stem[like] for like in near(stem, by_stem))][:3]
+    beside = _files_beside(path)
+    found = [str(path.with_name(beside[like])) for like in near(path.stem, beside)]
+    found += [by_stem[like] for like in near(Path(name).stem, by_stem)]
     if found:
-        return f"did you mean {' or '.join(found)}?"
+        return f"did you mean {' or '.join(found[:3])}?"
     return f"job files: {', '.join(known) or 'none'}, or the path of one of your own"
 
 
-def _files_beside(path: Path) -> list[str]:
+def _files_beside(path: Path) -> dict[str, str]:
+    """Return the YAML files in the folder of ``path``, by their names without the suffix."""
     try:
-        return [other.name for other in path.parent.iterdir() if other.suffix in (".yml", ".yaml")]
+        return {other.stem: other.name for other in path.parent.iterdir() if other.suffix in (".yml", ".yaml")}
     except OSError:
-        return []
+        return {}
 
 
 def load_job(path: Path | None, overrides: Iterable[Override] = ()) -> JobFile:

@@ -42,8 +42,11 @@ def settings_file() -> Path:
 def load_settings() -> Settings:
     """Return the user's settings; without a file, none. Raises InputError if the file cannot be read as such."""
     path = settings_file()
-    if not path.exists():
-        return Settings()
+    try:
+        if not path.exists():
+            return Settings()
+    except PermissionError:
+        pass  # of a folder above; reading says so
     return convert(read(path, "configuration"), Settings, "configuration")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -13,6 +14,14 @@ import click
 
 from neoxlite.common.errors import UserError
 from neoxlite.common.near import did_you_mean
+
+_OF_FILES = {
+    errno.EACCES: "check who may read and write it (ls -ld); --debug shows what wanted to",
+    errno.EPERM: "check who may read and write it (ls -ld); --debug shows what wanted to",
+    errno.EROFS: "it is on a file system that takes no files; --debug shows what wanted to write",
+    errno.ENOSPC: "free some space there; --debug shows what wanted to write",
+    errno.EDQUOT: "your quota there is used up; --debug shows what wanted to write",
+}
 
 
 class LazyGroup(click.Group):
@@ -62,11 +71,17 @@ class LazyGroup(click.Group):
 
 
 def run(
-    group: click.Group, program: str, argv: list[str] | None = None, extras: Mapping[str, str] | None = None
+    group: click.Group,
+    program: str,
+    argv: list[str] | None = None,
+    extras: Mapping[str, str] | None = None,
+    *,
+    files_are_the_users: bool = False,
 ) -> int:
     """Run ``group`` and return the process's exit code.
 
-    ``extras`` names what to install for a module that may be missing: module -> ``hpcjob[train]``.
+    ``extras`` names what to install for a module that may be missing: module -> ``hpcjob[train]``. With
+    ``files_are_the_users`` a file that may not be read or written, or a full disk, is told like a `UserError`.
 
     A `UserError` becomes ``program: message`` and its hint on stderr; with ``--debug`` or HPCJOB_DEBUG a traceback too.
     A broken pipe (``| head``) ends quietly with 1, as click does it; Ctrl-C with 130.
@@ -96,6 +111,12 @@ def run(
         # What was not written has no reader; point stdout at nothing so that the interpreter's own flush is quiet too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        if not files_are_the_users or error.errno not in _OF_FILES:
+            raise
+        told = UserError(f"{error.filename or 'standard output'}: {error.strerror}", hint=_OF_FILES[error.errno])
+        told.__cause__ = error
+        return _report(told, program, debug, sys.stderr)
     return result if isinstance(result, int) else 0
 
 

@@ -115,6 +115,27 @@ def test_job_files_that_are_not_there(own_place: Path) -> None:
     assert refusal(job="my runs/実験2.yml", profile="local").endswith("\ndid you mean my runs/実験.yml?")
 
 
+def test_a_folder_that_is_closed(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job file, and the settings, below a folder that may not be entered are told as such."""
+
+    def closed(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    def unread(path: Path, limit: int | None = None) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "is_file", closed)
+        patch.setattr("hpcjob.documents.reading.read_regular", unread)
+        assert refusal(job="sec/a.yml", profile="lab") == (
+            "sec/a.yml: Permission denied\ncheck that the job file can be read"
+        )
+    path = settings(own_place, "profile: lab\n")
+    monkeypatch.setattr(Path, "exists", closed)
+    monkeypatch.setattr("hpcjob.documents.reading.read_regular", unread)
+    assert refusal(profile="lab") == f"{path}: Permission denied\ncheck that the configuration can be read"
+
+
 # --- which profile --------------------------------------------------------------------------------------------------
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -27,6 +29,18 @@ def crash() -> None:
 
 
 @click.command()
+def full() -> None:
+    """Write to a disk that is full."""
+    Path("/dev/full").write_text("a line\n")
+
+
+@click.command()
+def closed() -> None:
+    """Read what only its owner may."""
+    raise PermissionError(errno.EACCES, "Permission denied", "a/b.yml")
+
+
+@click.command()
 def number() -> int:
     """Return an exit code."""
     return 85
@@ -39,6 +53,8 @@ def group() -> click.Group:
     lazy = {
         "fail": (f"{here}:fail", "Fail."),
         "crash": (f"{here}:crash", "Crash."),
+        "full": (f"{here}:full", "Fill."),
+        "closed": (f"{here}:closed", "Open."),
         "number": (f"{here}:number", "Exit with 85."),
         "absent": ("no.such.module:thing", "Not there."),
     }
@@ -117,3 +133,17 @@ def test_a_mistyped_command(group: click.Group, name: str, words: str, capsys: p
     """Near names are offered; no command is imported for it."""
     assert run(group, "tool", [name]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_files_that_cannot_be_used_are_told_in_two_lines(
+    group: click.Group, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where they are the user's, and with the traceback for who asks; elsewhere they stay what they are."""
+    assert run(group, "tool", ["closed"], files_are_the_users=True) == 1
+    assert capsys.readouterr().err.startswith("tool: a/b.yml: Permission denied\n      check who may read")
+    assert run(group, "tool", ["full"], files_are_the_users=True) == 1
+    assert "No space left on device\n      free some space there" in capsys.readouterr().err
+    assert run(group, "tool", ["closed", "--debug"], files_are_the_users=True) == 1
+    assert 'raise PermissionError(errno.EACCES, "Permission denied", "a/b.yml")' in capsys.readouterr().err
+    with pytest.raises(PermissionError):
+        run(group, "tool", ["closed"])
