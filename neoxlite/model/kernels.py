@@ -163,14 +163,10 @@ def use_kernels(model: nn.Module, kernels: Kernels) -> None:
         attention.fused_rotary = kernels.fused_rotary
         mlp.fused_gelu = kernels.fused_gelu
         block.deferring = kernels.deferred_residual
-        if kernels.fp8 is not None and (fp8.RECIPES[kernels.fp8].outer_blocks or not _is_outer(block)):
+        if kernels.fp8 is not None and block.block >= fp8.RECIPES[kernels.fp8].spared_blocks:
             attention.fp8 = mlp.fp8 = kernels.fp8
             for layer in (attention.query_key_value, attention.dense, mlp.linear1, mlp.linear2):
                 layer.product = partial(fp8.linear, recipe=kernels.fp8)
-
-
-def _is_outer(block: Block) -> bool:
-    return block.block in (0, block.attention.spec.num_layers - 1)
 
 
 def compile_blocks(
