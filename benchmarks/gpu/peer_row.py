@@ -150,7 +150,8 @@ def bare_loop(row: Row, shape: dict[str, Any], vocabulary: int) -> Callable[[lis
         init_method="small_init",
         output_layer_init_method="wang_init",
     )
-    asked = {"fp8": True} if row.keys.get("kernels.fp8") == "true" else {}
+    asked: dict[str, Any] = {"fp8_recipe": row.keys.get("kernels.fp8_recipe")}
+    asked["fp8"] = row.keys.get("kernels.fp8") == "true"
     cfg = SimpleNamespace(
         kernels=asked, train_micro_batch_size_per_gpu=row.micro_batch, precision="bfloat16", zero_stage=1
     )

@@ -26,6 +26,7 @@ TRAINER = {
     "plain": PLAIN,
     "unfused": dict.fromkeys(("kernels.fused_gelu", "kernels.fused_rotary", "kernels.deferred_residual"), "false"),
     "fp8": {"kernels.fp8": "true"},
+    "fp8-fastest": {"kernels.fp8": "true", "kernels.fp8_recipe": "fastest"},
 }
 PEERS = {
     "loop": "a bare torch loop around the same model: what the engine costs",

@@ -4,12 +4,12 @@
     python benchmarks/gpu/table.py --results gpu.json --show
 
 A row is SIZE:MICRO[:WHO][:KEY=VALUE]...; WHO is neoxlite (the default), plain (nothing compiled or fused, DeepSpeed's
-own optimizer), unfused (without the hand-written backward kernels), fp8, loop, hf, hf-compiled or hf-layers; keys are
-those of the trainer, or seq, gas, recompute. Rows of one call run on one card, one after the other; --results keeps
-what is done, and a call with the same file goes on with the rest, so that it fits short leases (--limit). bf16,
-sequence 2,048, vocabulary of 50,304, gradient accumulation 1, no recomputation, unless a row says otherwise; the
-trainer reads the Python files of this machine, the others random tokens. Medians of iterations 21 to 60, for the peers
-of steps 7 to 24.
+own optimizer), unfused (without the hand-written backward kernels), fp8, fp8-fastest (its other recipe), loop, hf,
+hf-compiled or hf-layers; keys are those of the trainer, or seq, gas, recompute. Rows of one call run on one card, one
+after the other; --results keeps what is done, and a call with the same file goes on with the rest, to fit short
+leases (--limit). bf16, sequence 2,048, vocabulary of 50,304, gradient accumulation 1, no recomputation, unless a row
+says otherwise; the trainer reads the Python files here, the others random tokens. Medians of iterations 21 to
+60, for the peers of steps 7 to 24.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ ROWS = [
         for who in ("neoxlite", "loop", "hf-layers")
     ),
     "1-3B:8",
-    "1-3B:16:fp8",
-    "2-7B:8:fp8",
+    *(f"{size}:{who}" for size in ("1-3B:16", "2-7B:8") for who in ("fp8", "fp8-fastest")),
 ]
 
 
@@ -58,7 +57,10 @@ def matmul_tflops(size: int = 8192, seconds: float = 4.0) -> float:
 
 
 def card() -> dict[str, Any]:
-    """Return what the rows ran on."""
+    """Return what the rows ran on; without a GPU, to try a script, a rate that is no rate."""
+    if not torch.cuda.is_available():
+        nothing = dict.fromkeys(("driver", "cudnn"))
+        return {"card": "CPU", "torch": torch.__version__, "python": "", "date": "", "matmul_tflops": 1.0, **nothing}
     driver = subprocess.run(
         ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"], capture_output=True, text=True
     )
@@ -138,30 +140,39 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder of the tokens, kept; else a temporary one")
     options = parser.parse_args()
     began = time.monotonic()
-    results: dict[str, Any] = {"cards": [], "rows": {}}
-    if options.results.exists():
-        results = json.loads(options.results.read_text())
+    results = known(options.results)
     if not options.show:
         rows = [Row.parse(text) for text in options.rows]
         results["cards"].append(card())
-        number = len(results["cards"]) - 1
         with tempfile.TemporaryDirectory() as temporary:
             folder = (options.data or Path(temporary)).absolute()
             for row in rows:
-                if "ms" in results["rows"].get(row.text, {}) or time.monotonic() - began > options.limit:
-                    continue
-                try:
-                    if row.who in PEERS:
-                        found = peer(row, options.row_limit)
-                    else:
-                        trainer_row.prepare(folder)
-                        found = trainer_row.measure(row, folder, options.iterations, options.row_limit)
-                except RuntimeError as error:
-                    found = {"error": str(error)}
-                results["rows"][row.text] = {**found, "card": number}
-                options.results.write_text(json.dumps(results, indent=1))
-                print(f"{row.text}: {found.get('tokens_per_s') or found['error']}", file=sys.stderr, flush=True)
+                if time.monotonic() - began <= options.limit:
+                    add(row, results, options.results, folder, options.iterations, options.row_limit)
     show(results)
+
+
+def known(path: Path) -> dict[str, Any]:
+    """Return the results of earlier calls."""
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"cards": [], "rows": {}}
+    return found
+
+
+def add(row: Row, results: dict[str, Any], path: Path, folder: Path, iterations: int, limit_s: float) -> None:
+    """Measure a row that is not there yet, on the last card, and keep it."""
+    if "ms" in results["rows"].get(row.text, {}):
+        return
+    try:
+        if row.who in PEERS:
+            found = peer(row, limit_s)
+        else:
+            trainer_row.prepare(folder)
+            found = trainer_row.measure(row, folder, iterations, limit_s)
+    except RuntimeError as error:
+        found = {"error": str(error)}
+    results["rows"][row.text] = {**found, "card": len(results["cards"]) - 1}
+    path.write_text(json.dumps(results, indent=1))
+    print(f"{row.text}: {found.get('tokens_per_s') or found['error']}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
