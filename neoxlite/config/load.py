@@ -68,11 +68,22 @@ def load_config(
     entries, warnings = modernise(files.entries)
     entries = apply_overrides(entries, overrides or {})
     _refuse_unknown(entries)
+    entries = _null_for_none(entries, warnings)
     values = {name: _value(key, entries.get(name)) for name, key in key_table().items()}
     for name in BLOCKS:
         if values[name] is not None:
             values[name] = typed_block(name, dataclasses.replace(entries[name], value=values[name]))
     return _Resolver(values, entries, files, warnings, world_size).resolve(allow_unsupported)
+
+
+def _null_for_none(entries: Mapping[str, Entry], warnings: list[str]) -> dict[str, Entry]:
+    """Take Python's None, a text to YAML, for null where a path or a name may be left out."""
+    result = dict(entries)
+    for name, entry in entries.items():
+        if entry.value == "None" and key_table()[name].type == "str" and key_table()[name].default is None:
+            result[name] = dataclasses.replace(entry, value=None)
+            warnings.append(f"{entry.where}: {name}: None is a text in YAML, and taken as null here: write null")
+    return result
 
 
 def _value(key: Key, entry: Entry | None) -> Any:

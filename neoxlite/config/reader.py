@@ -16,13 +16,12 @@ from typing import Any
 import yaml
 
 from neoxlite.config.values import plain
+from neoxlite.config.yaml_damage import damaged
 from neoxlite.errors import ConfigError
 
 # libyaml's scanner accepts tabs between the items of a {...} block, which JSON-style files have; PyYAML's own does not.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-
-_ITEM_ENDS = (",", "{", "[")  # what a line of a {...} block ends with, where another item follows
 _MOST_VALUES = 100_000  # of one file, each alias counted as what it stands for
 
 # What PyYAML raises for text that is not YAML, and what it lets through for values like !!bool x or 2026-13-45.
@@ -191,7 +190,7 @@ def _parse(path: Path, text: str) -> dict[str, Entry]:
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
-        raise _damaged(path, text, error) from error
+        raise damaged(path, text, error) from error
     except RecursionError as error:
         raise ConfigError(f"{path}: nested too deeply", hint="check the brackets of the file") from error
 
@@ -264,31 +263,3 @@ def _refuse_repeats_in(node: yaml.MappingNode, path: Path, text: str) -> None:
 def _written(node: yaml.Node, text: str) -> str:
     """Return the text of a value, without what follows it up to the next key or comment."""
     return text[node.start_mark.index : node.end_mark.index].strip()
-
-
-def _damaged(path: Path, text: str, error: yaml.YAMLError) -> ConfigError:
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    if mark is None:  # a character that no YAML file may hold
-        return ConfigError(
-            f"{path}: not a YAML file: {str(error).splitlines()[0]}", hint="mend or remove the character"
-        )
-    lines = text.splitlines() or [""]
-    number = min(mark.line, len(lines) - 1)
-    problem = getattr(error, "problem", None) or "not YAML"
-    return ConfigError(
-        f"{path}:{number + 1}: {problem}: {lines[number].strip()[:80]!r}", hint=_damage_hint(lines, number, problem)
-    )
-
-
-def _damage_hint(lines: list[str], number: int, problem: str) -> str:
-    """Return what to do about a ``problem`` at ``lines[number]``; mostly a comma is missing, some lines above."""
-    for at in range(number, max(number - 3, -1), -1):
-        if any(quote in lines[at] for quote in "“”‘’"):
-            return f'line {at + 1} has quotes of a word processor, which are none here: write " in their place'
-    above = [at for at in range(number) if lines[at].strip() and not lines[at].lstrip().startswith("#")]
-    if "expected ','" in problem and above:
-        whole = lines[above[-1]].strip()
-        last = whole.partition(" #")[0].rstrip()
-        if not whole.endswith(_ITEM_ENDS) and not last.endswith(_ITEM_ENDS):
-            return f"put a comma at the end of line {above[-1] + 1}: {last[-80:]!r}"
-    return "look at this line and the one before: a missing quote, comma, colon or bracket, or a tab"

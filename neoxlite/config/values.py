@@ -170,12 +170,16 @@ def _choice(key: Key, value: Any, where: str) -> str:
 
 def _type_hint(key: Key, value: Any) -> str:
     number = as_number(value)
+    if value == "None":
+        return f"write {key.name}: null"
     if number is None and isinstance(value, str) and as_number(value.replace("_", "-")) is not None:
         return f"write {key.name}: {value.replace('_', '-')}"
     if key.type == "int" and number is not None and float(number).is_integer():
         return f"write {key.name}: {int(number)}" + (" (without quotes)" if isinstance(value, str) else "")
     if key.type == "bool" and isinstance(value, str | int) and str(value).lower() in ("true", "false", "0", "1"):
         return f"write {key.name}: {'true' if str(value).lower() in ('true', '1') else 'false'} (without quotes)"
+    if key.name == "attention_config" and isinstance(value, str):
+        return f'write {key.name}: [[["{value}"], "all"]]'
     if key.type == "list":
         return f"write {key.name}: [{value}]" if isinstance(value, str | int | float) else f"{key.name} takes a list"
     if key.type == "dict":

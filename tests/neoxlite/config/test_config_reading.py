@@ -114,7 +114,11 @@ def test_equal_numbers_of_two_types_are_two_values(twice: str, tmp_path: Path) -
         # The published pythia-12b.yml, and files whose last line got a successor.
         ('{\n"a": [[1], 36]\n\n  # scaled\n"b": true,\n}\n', "put a comma at the end of line 2: '\"a\": [[1], 36]'"),
         ('{\n"a": true # a, b\n"b": 1\n}\n', "put a comma at the end of line 2: '\"a\": true'"),
-        ('{\n"a": 1,\n"b”: 2,\n"c": 3\n}\n', "line 3 has quotes of a word processor"),
+        ('{\n"a": 1,\n"b”: 2,\n"c": 3\n}\n', "line 3 has '”', which is no mark of YAML: write '\"' in its place"),
+        ('{\n"a"：1,\n"b": 2}\n', "line 2 has '：', which is no mark of YAML: write ':'"),
+        ('{\n"a": 1、\n"b": 2 # 、\n}\n', "line 2 has '、', which is no mark of YAML: write ','"),
+        ('{\n// a\n"b": 2}\n', "line 2 has //, which begins no comment here: write #"),
+        ("---\na: 1\n---\nb: 1\n", "a file holds one document"),
         ('{\n"a": "x #1",\n"b": 2]\n}\n', "look at this line and the one before"),
     ],
 )

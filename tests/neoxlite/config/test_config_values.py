@@ -57,6 +57,9 @@ def test_wrong_type(key: str, value: Any, words: str, load: Load) -> None:
         ("extra_save_iters", 100, "write extra_save_iters: [100]"),
         ("data_path", 7, 'put the value in quotes: data_path: "7"'),
         ("data_path", ["a/b"], "write data_path: a/b"),
+        ("lr_decay_iters", "None", "write lr_decay_iters: null"),
+        ("attention_config", "flash", 'write attention_config: [[["flash"], "all"]]'),
+        ("attention_config", [[["flash"], "4"]], "write it without quotes: 4"),
         ("data_path", ["a", "b"], "data_path: one dataset prefix, divided by split"),
         ("split", [969, 30, 1], 'write split: "969, 30, 1"'),
         ("pos_emb", "rotarry", "use one of: learned, rotary, sinusoidal, rpe, alibi, none"),
@@ -102,6 +105,16 @@ def test_whole_numbers_are_floats_where_declared(load: Load) -> None:
 def test_choices_ignore_case(load: Load) -> None:
     """As in GPT-NeoX; the value becomes the declared spelling."""
     assert load(pos_emb="Rotary", tokenizer_type="hftokenizer").tokenizer_type == "HFTokenizer"
+
+
+def test_none_of_python_is_null_for_names(load: Load) -> None:
+    """``hostfile: None``, a text in YAML, is written where nothing is meant; a default that is no null stays a text."""
+    cfg = load(hostfile="None", load="None", pos_emb="None", prompt_end="None")
+    assert (cfg.value("hostfile"), cfg.load, cfg.pos_emb, cfg.prompt_end) == (None, None, "none", "None")
+    told = [text.partition(": ")[2] for text in cfg.warnings if "write null" in text]
+    assert told == [
+        f"{key}: None is a text in YAML, and taken as null here: write null" for key in ("hostfile", "load")
+    ]
 
 
 def test_null_is_the_default(load: Load) -> None:
