@@ -92,6 +92,7 @@ class Report:
         reason: the scheduler's own word for why.
         name: the job's name there.
         id: the job's full id, where it was asked for by a shorter one.
+        unseen: the scheduler saw no end, it gave the job up: an exit record knows better.
     """
 
     state: State
@@ -99,6 +100,7 @@ class Report:
     reason: str | None = None
     name: str | None = None
     id: str | None = None
+    unseen: bool = False
 
 
 @dataclass(frozen=True)

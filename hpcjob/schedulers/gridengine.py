@@ -30,6 +30,9 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 _GONE = re.compile(r"does not exist|not found|already in deletion|has (?:registered|deleted)", re.IGNORECASE)
 _RECORD = re.compile(r"^=+\s*$", re.MULTILINE)
 _UNCLEAR = r"got no message|failed receiving gdi|read error|timeout|timed out|connection reset|broken pipe"
+_ZERO = re.compile(r"0(?:\.0+)?[A-Za-z]*")
+_USAGE = ("ru_wallclock", "ru_minflt", "ru_maxrss")
+_GIVEN_UP = "Grid Engine gave it up (qdel -f) without a word from its node, where processes of it may be left"
 _NOTHING = "it printed nothing: there are no jobs, or it did not answer"
 _H_RT, _KILLED, _RESCHEDULED = 37, 100, 25
 _HINTS = {
@@ -239,6 +242,8 @@ def _past_report(fields: Mapping[str, str]) -> Report:
     failed = int(number) if number.strip().isdigit() else -1
     status = fields["exit_status"].partition(" ")[0]
     code = int(status) if status.isdigit() else None
+    if failed == 0 and code == 0 and _was_given_up(fields):
+        return Report(State.FAILED, reason=_GIVEN_UP, name=name, unseen=True)
     if failed == 0 and code is not None:
         return Report(State.FAILED if code else State.COMPLETED, code, name=name)
     if failed == _H_RT:
@@ -248,3 +253,8 @@ def _past_report(fields: Mapping[str, str]) -> Report:
     if failed == _RESCHEDULED:
         return Report(State.PENDING, reason="to be started anew", name=name)
     return Report(State.FAILED, reason=f"Grid Engine: {words.strip() or fields['failed']}", name=name)
+
+
+def _was_given_up(fields: Mapping[str, str]) -> bool:
+    """Whether the master made up the record, as at ``qdel -f``: nothing starts without memory and page faults."""
+    return all(_ZERO.fullmatch(fields.get(key, "")) for key in _USAGE)

@@ -104,7 +104,7 @@ def _decide(job_id: str, queue: Answer, history: Answer, record: ExitRecord | No
         if _code_to_come(here, record, past, history):
             return Status(State.COMPLETING, None, "it failed; with which code is not in the history yet", "queue")
         return _told(here, "queue", record, past)
-    if past is not None and past.state.ended:
+    if past is not None and past.state.ended and not (past.unseen and record is not None):
         return _told(past, "history", record)
     if record is not None:
         state = State.FAILED if record.code else State.COMPLETED
@@ -129,7 +129,7 @@ def _told(report: Report, source: Source, record: ExitRecord | None, past: Repor
     code = report.exit_code if record is None else record.code
     if code is None and past is not None:
         code = past.exit_code
-    # Grid Engine notes a job that it gave up with its lost node as one that ended well.
+    # No scheduler's word for a good end is better than a failure that the job's own script has noted.
     state = State.FAILED if report.state is State.COMPLETED and code else report.state
     return Status(state, code, report.reason, source)
 

@@ -188,6 +188,29 @@ def test_history(failed: str, code: int | str, state: State, told: int | None) -
         assert (report.state, report.exit_code) == (state, told)
 
 
+# What qacct of 8.1.9 prints of a job given up by `qdel -f` (with its lost node after 41 s, on a living one after 6 s:
+# both the same), and of /bin/true.
+GIVEN_UP = "ru_wallclock 0s\nru_maxrss    0.000B\nru_minflt    0                   \n"
+LIVED = "ru_wallclock 0s\nru_maxrss    4.781KB\nru_minflt    199                 \n"
+
+
+@pytest.mark.parametrize(
+    ("code", "usage", "state", "told"),
+    [
+        (0, GIVEN_UP, State.FAILED, None),
+        (0, LIVED, State.COMPLETED, 0),
+        (3, GIVEN_UP, State.FAILED, 3),
+        (0, "ru_wallclock 0s\n", State.COMPLETED, 0),
+    ],
+)
+def test_a_job_that_was_given_up_has_not_completed(code: int, usage: str, state: State, told: int | None) -> None:
+    """``qdel -f`` writes failed 0 and exit_status 0; that no process was ever there gives it away."""
+    text = past("0    ", code).replace("ru_wallclock 0s\n", usage)
+    report = GE.parse_history(text).reports["7"]
+    assert (report.state, report.exit_code, report.unseen) == (state, told, usage == GIVEN_UP and code == 0)
+    assert ("qdel -f" in str(report.reason)) is report.unseen
+
+
 def test_of_several_records_the_last_counts() -> None:
     """Exit code 99 starts a job anew; a second record then tells its end."""
     answer = GE.parse_history(past("25  : rescheduling", 99) + past("0", 0))

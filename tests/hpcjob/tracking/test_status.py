@@ -122,10 +122,20 @@ def test_history_says_why_and_the_record_which_code(state: State) -> None:
 
 
 def test_a_record_of_a_failure_is_believed_against_a_history_of_success() -> None:
-    """Grid Engine's accounting has exit_status 0 of a job that was given up with its lost node (qdel -f)."""
+    """The script itself noted its code before it ended."""
     leave(137)
     told = status(ABSENT, says(State.COMPLETED, 0))
     assert (told.state, told.exit_code) == (State.FAILED, 137)
+
+
+def test_a_job_that_was_given_up_ended_as_its_own_record_says() -> None:
+    """The scheduler saw no end: FAILED, unless the script has noted how it ended before its node was lost."""
+    given_up = Answer({"1": Report(State.FAILED, None, "given up", unseen=True)})
+    assert status(ABSENT, given_up) == Status(State.FAILED, None, "given up", "history")
+    leave(3)
+    assert status(ABSENT, given_up) == Status(State.FAILED, 3, None, "exit record")
+    leave(0)
+    assert status(BROKEN, given_up) == Status(State.COMPLETED, 0, None, "exit record")
 
 
 def test_history_without_a_record() -> None:
