@@ -11,6 +11,8 @@ import msgspec
 from hpcjob.documents.document import leaves
 from hpcjob.elements import of_element
 from hpcjob.errors import InputError
+from hpcjob.planning.topology import ACCELERATOR, trains_on_gpus
+from hpcjob.units import count
 
 if TYPE_CHECKING:
     from hpcjob.job import Train
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from neoxlite.config import NeoxConfig
 
 _DATA_KEYS = ("data_path", "train_data_paths", "valid_data_paths", "test_data_paths")
+_DRIVER = Path("/proc/driver/nvidia/gpus")
 _FILE_KEYS = ("vocab_file", "merge_file")
 
 
@@ -44,7 +47,19 @@ def check_training(plan: Plan) -> list[str]:
         notes += [f"{name}: {warning}" for warning in cfg.warnings]
         if number == 0 and (plan.job.train or (plan.job.steps and plan.job.steps[0].train)):
             notes += [f"{name}: {missing}" for missing in _missing(cfg)]
-    return notes
+    return [*notes, *_gpus_here(plan)]
+
+
+def _gpus_here(plan: Plan) -> Iterator[str]:
+    """Yield a note where a job of this machine has more ranks than it shows GPUs, of which the profile says nothing."""
+    if plan.profile.scheduler.type != "local" or plan.profile.node.gpus or not trains_on_gpus(plan.job):
+        return
+    gpus = len(list(_DRIVER.iterdir())) if _DRIVER.is_dir() else 0
+    if 0 < gpus < plan.procs_per_node:
+        yield (
+            f"{count(plan.procs_per_node, 'rank')}, and this machine shows {count(gpus, 'GPU')}: with a torch for CUDA "
+            f"the run is refused; --set procs_per_node={gpus}, or --env {ACCELERATOR}=cpu"
+        )
 
 
 def _trainings(plan: Plan) -> Iterator[tuple[str, Train, int]]:

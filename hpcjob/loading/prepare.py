@@ -117,7 +117,7 @@ def _profile_of(document: Document, settings: Settings) -> str:
 def _points(document: Document, name: str) -> list[Document]:
     if "sweep" not in document.data:
         return [document]
-    from hpcjob.sweeps import points
+    from hpcjob.loading.sweeps import points
 
     return points(document, name)
 
@@ -181,6 +181,6 @@ def _fill(document: Document) -> list[str]:
     """Put in the values of ``params``; a job without them that names one is refused too."""
     if "params" not in document.data and "{params." not in str(document.data):
         return []
-    from hpcjob.params import fill
+    from hpcjob.loading.params import fill
 
     return fill(document)

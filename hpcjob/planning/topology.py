@@ -9,7 +9,7 @@ from hpcjob.job import Env, JobFile
 from hpcjob.profile import ClusterProfile
 from hpcjob.units import count
 
-_ACCELERATOR = "DS_ACCELERATOR"  # DeepSpeed's own variable: cpu leaves the GPUs alone
+ACCELERATOR = "DS_ACCELERATOR"  # DeepSpeed's own variable: cpu leaves the GPUs alone
 
 
 def gpus_per_node(job: JobFile, profile: ClusterProfile) -> int:
@@ -44,17 +44,18 @@ def check_ranks(job: JobFile, procs: int, gpus: int, where: str) -> None:
     Raises:
         InputError: there are some GPUs, and fewer than ranks. A command may share one between its processes.
     """
-    if 0 < gpus < procs and _trains_on_gpus(job):
+    if 0 < gpus < procs and trains_on_gpus(job):
         raise InputError(
             f"procs_per_node: {count(procs, 'rank')} on a node of {where} with {count(gpus, 'GPU')}, "
             "and each rank of a training run takes one",
-            hint=f"--set procs_per_node={gpus}; or train on the CPUs: --env {_ACCELERATOR}=cpu",
+            hint=f"--set procs_per_node={gpus}; or train on the CPUs: --env {ACCELERATOR}=cpu",
         )
 
 
-def _trains_on_gpus(job: JobFile) -> bool:
+def trains_on_gpus(job: JobFile) -> bool:
+    """Return whether a training run of ``job`` takes the GPUs that it finds."""
     own: list[Env] = [{}] if job.train else [step.env for step in job.steps or () if step.train]
-    return any({**job.env, **env}.get(_ACCELERATOR) != "cpu" for env in own)
+    return any({**job.env, **env}.get(ACCELERATOR) != "cpu" for env in own)
 
 
 def idle_gpus(job: JobFile, profile: ClusterProfile, procs: int, gpus: int) -> Iterator[str]:

@@ -17,6 +17,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A submit folder with a model's configuration; the batch of 8 divides by 2 x 4 ranks, not by 2 x 3."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("hpcjob.precheck._DRIVER", tmp_path / "gpus")
     (tmp_path / "run.yml").write_text(RUN + "data_path: here\nvocab_file: tok.json\n")
     (tmp_path / "job.yml").write_text("profile: local\nprocs_per_node: 4\ntrain: {configs: [run.yml]}\n")
     for suffix in (".bin", ".idx"):
@@ -31,6 +32,22 @@ def _dry(*more: str) -> int:
 
 def test_a_run_that_fits_is_not_remarked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Data and tokenizer are there, the batch divides: no note."""
+    assert _dry() == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_fewer_gpus_here_than_ranks(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the profile of this machine does not say is seen when a job is submitted; on the CPUs it does not matter."""
+    (folder / "gpus/0000:01:00.0").mkdir(parents=True)
+    assert _dry() == 0
+    assert capsys.readouterr().err == (
+        "hpcjob: note: 4 ranks, and this machine shows 1 GPU: with a torch for CUDA the run is refused; "
+        "--set procs_per_node=1, or --env DS_ACCELERATOR=cpu\n"
+    )
+    assert _dry("--env", "DS_ACCELERATOR=cpu") == 0
+    assert capsys.readouterr().err == ""
+    for number in range(3):
+        (folder / f"gpus/{number}").mkdir()
     assert _dry() == 0
     assert capsys.readouterr().err == ""
 
