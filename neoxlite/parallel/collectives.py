@@ -92,7 +92,10 @@ class _Gather(torch.autograd.Function):
 
 
 class _GatheredProduct(torch.autograd.Function):
-    """``x @ W.T + b`` of the parts of ``x`` together; keeps this rank's part only, and gathers again backward."""
+    """``x @ W.T + b`` of the parts of ``x`` together; keeps this rank's part only, and gathers again backward.
+
+    In a compiled graph both are one gathering, whose result is kept: more memory, and a collective less.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, group: str, ranks: int) -> Tensor:
