@@ -1,12 +1,12 @@
 """A checkpoint of GPT-NeoX fills an engine of any layout, without a converted copy on the disk.
 
-It is read by the code of ``convert from-neox``, parameter by parameter: a rank holds one whole tensor at a time, and
-one file of the checkpoint is mapped.
+It is read by the code of ``convert from-neox``, parameter by parameter and in blocks of rows, with one file of the
+checkpoint mapped at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,11 +19,11 @@ from torch import Tensor
 from neoxlite.checkpoint.optimizer_state import MASTER, Fragment, OptimizerState
 from neoxlite.convert.neox_model import NeoxModel
 from neoxlite.convert.upstream import Upstream
-from neoxlite.convert.weight import Weight, flat
+from neoxlite.convert.weight import Weight, copy_elements, sliced
 from neoxlite.errors import CheckpointError
 from neoxlite.model.naming import layer_parameters
-from neoxlite.parallel.sharding import set_value
-from neoxlite.parallel.slicing import slicing_of
+from neoxlite.parallel.sharding import is_sharded, own_shard
+from neoxlite.parallel.slicing import Slicing, slicing_of
 from neoxlite.parallel.topology import Topology
 
 if TYPE_CHECKING:
@@ -79,11 +79,11 @@ class NeoxSource:
 
     def load_weights(self, engine: Any) -> None:
         """Copy each parameter, or this rank's slice of it."""
-        for name, parameter in layer_parameters(engine.module):
-            whole, slicing = self.model.weights[name].whole(), slicing_of(parameter)
-            topology = engine.topology
-            mine = whole if slicing is None else slicing.take(whole, topology.tensor_rank, topology.tensor_size)
-            set_value(parameter, mine, topology)
+        with torch.no_grad():
+            for name, parameter in layer_parameters(engine.module):
+                mine = _mine(self.model.weights[name], slicing_of(parameter), engine.topology)
+                for first, target in _held(parameter, mine.numel, engine.topology):
+                    copy_elements(mine, first, target)
 
     def load_optimizer(self, engine: Any) -> None:
         """Copy each fragment out of the whole state; master weights that are not there are the weights themselves."""
@@ -93,7 +93,7 @@ class NeoxSource:
             for fragment in target.fragments():
                 kinds = {MASTER: self.model.weights[fragment.name], **state[fragment.name]}
                 for kind, tensor in fragment.tensors.items():
-                    tensor.copy_(_elements(kinds[kind], fragment, engine.topology))
+                    _fill(tensor, kinds[kind], fragment, engine.topology)
         target.set_step(step or self.training["optimizer_step"])
 
     def load_master_weights(self, engine: Any) -> None:
@@ -101,12 +101,24 @@ class NeoxSource:
         with torch.no_grad():
             for fragment in OptimizerState(engine).fragments():
                 if MASTER in fragment.tensors:
-                    whole = self.model.weights[fragment.name]
-                    fragment.tensors[MASTER].copy_(_elements(whole, fragment, engine.topology))
+                    _fill(fragment.tensors[MASTER], self.model.weights[fragment.name], fragment, engine.topology)
 
 
-def _elements(whole: Weight, fragment: Fragment, topology: Topology) -> Tensor:
-    """Return the elements of a fragment out of the whole tensor."""
-    if fragment.slicing is None or topology.tensor_size == 1:
-        return flat(whole).rows(fragment.start, fragment.start + fragment.numel)
-    return fragment.elements_of(whole.whole(), topology)
+def _fill(tensor: Tensor, whole: Weight, fragment: Fragment, topology: Topology) -> None:
+    """Copy the elements of a fragment out of the whole tensor."""
+    copy_elements(_mine(whole, fragment.slicing, topology), fragment.start, tensor)
+
+
+def _mine(whole: Weight, slicing: Slicing | None, topology: Topology) -> Weight:
+    """Return this tensor-parallel rank's slice of a parameter."""
+    if slicing is None:
+        return whole
+    return sliced(whole, slicing.dim, slicing.parts, topology.tensor_rank, topology.tensor_size)
+
+
+def _held(parameter: Any, numel: int, topology: Topology) -> Iterator[tuple[int, Tensor]]:
+    """Yield (first element, flat view) of what this rank holds of a parameter: a shard, all of it, or both."""
+    if is_sharded(parameter):
+        yield own_shard(parameter, topology)
+    if parameter.data.numel() == numel:
+        yield 0, parameter.data.view(-1)

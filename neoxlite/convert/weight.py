@@ -145,6 +145,35 @@ def shaped(elements: Weight, shape: tuple[int, ...]) -> Weight:
     )
 
 
+def sliced(whole: Weight, dim: int, parts: Sequence[int], rank: int, size: int) -> Weight:
+    """Return the slice of tensor-parallel rank ``rank`` of ``size`` out of the whole; the inverse of `joined`."""
+    if size == 1:
+        return whole
+    if dim == 1:
+        width = whole.shape[1] // size
+        return Weight(
+            (whole.shape[0], width),
+            whole.dtype,
+            lambda start, end: whole.rows(start, end)[:, rank * width : (rank + 1) * width],
+        )
+    bounds = [0, *itertools.accumulate(parts)]
+    lengths = [length // size for length in parts]
+    return stacked(
+        [
+            part(whole, low + rank * length, low + (rank + 1) * length)
+            for low, length in zip(bounds, lengths, strict=False)
+        ]
+    )
+
+
+def copy_elements(source: Weight, first: int, target: Tensor, limit: int = BLOCK_BYTES) -> None:
+    """Fill the flat ``target`` with elements of ``source`` from number ``first`` on, block by block."""
+    elements, step = flat(source), max(1, limit // source.dtype.itemsize)
+    for start in range(0, target.numel(), step):
+        end = min(start + step, target.numel())
+        target[start:end].copy_(elements.rows(first + start, first + end))
+
+
 def joined(slices: Sequence[Weight], dim: int, parts: Sequence[int]) -> Weight:
     """Return the whole from the slices of all tensor-parallel ranks (`neoxlite.parallel.slicing.Slicing`).
 
