@@ -13,10 +13,10 @@ pytestmark = pytest.mark.gpu
 @pytest.mark.parametrize("vocabulary", [50304, 4100])
 def test_slices_of_logits(vocabulary: int, dtype: torch.dtype) -> None:
     """Losses and gradients of 300 tokens, whose targets lie in both slices; bf16 within its rounding."""
-    from neoxlite.model.triton_loss import log_sum_and_target, write_gradients
-
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
+    from neoxlite.model.triton_loss import log_sum_and_target, write_gradients
+
     generator = torch.Generator("cuda").manual_seed(1)
     logits = (3 * torch.randn(300, vocabulary, device="cuda", generator=generator)).to(dtype)
     targets = torch.randint(vocabulary, (300,), device="cuda", generator=generator)
