@@ -14,7 +14,7 @@ from hpcjob.cli.options import plans_from_options
 from hpcjob.errors import InputError
 from hpcjob.plan import Plan
 from hpcjob.render import render
-from tests.hpcjob.test_load import write
+from tests.hpcjob.loading.files import write
 
 REPOSITORY = Path(__file__).parents[2]
 OPTIONS = REPOSITORY / "tests/golden/megatron_deepspeed/options.json"

@@ -1,0 +1,126 @@
+"""Profiles by name, alias and path, and those that they extend."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from hpcjob.errors import InputError
+from hpcjob.loading.profiles import load_profile, profile_names, read_profile
+from tests.hpcjob.loading.files import PROFILE, own_profile, plan_of, refusal, settings, write
+
+
+def test_the_profile_is_that_of_option_job_environment_settings(
+    own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this order; without any, the names are listed."""
+    job = write(own_place / "a.yml", "command: [a]\n")
+    with_profile = write(own_place / "b.yml", "command: [a]\nprofile: miyabi\n")
+    message = refusal(job=str(job))
+    assert message.startswith("no profile given\n")
+    assert "abci3, lab, local" in message
+    settings(own_place, "profile: lab\n")
+    assert plan_of(job=str(job)).profile.name == "lab"
+    monkeypatch.setenv("HPCJOB_PROFILE", "wisteria")
+    assert plan_of(job=str(job)).profile.name == "wisteria"
+    assert plan_of(job=str(with_profile)).profile.name == "miyabi"
+    assert plan_of(job=str(with_profile), profile="abci").profile.name == "abci3"
+
+
+def test_aliases(own_place: Path) -> None:
+    """`abci` means abci3 as long as no profile has that name itself."""
+    assert load_profile("abci")[0].name == "abci3"
+    mine = own_profile(own_place, "abci")
+    notes: list[str] = []
+    profile, path = load_profile("abci", notes=notes)
+    assert (profile.node.gpus, path) == (4, mine)
+    assert notes == [f"profile abci: {mine} is used, it hides the shipped hpcjob:cluster_profiles/abci3.yml"]
+
+
+def test_a_profile_that_hides_a_shipped_one_is_announced(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the plan's notes, whichever of the three folders it is in; the current folder wins."""
+    elsewhere = write(own_place.parent / "shared/cluster_profiles/lab.yml", PROFILE.format(name="lab"))
+    monkeypatch.setenv("HPCJOB_PATH", f"/no/such/folder:{own_place.parent / 'shared'}")
+    assert str(elsewhere) in plan_of(profile="lab").notes[0]
+    mine = own_profile(own_place, "lab")
+    assert str(mine) in plan_of(profile="lab").notes[0]
+    write(own_place / "cluster_profiles/lab.yml", PROFILE.format(name="lab"))
+    assert plan_of(profile="lab").notes[0] == (
+        "profile lab: cluster_profiles/lab.yml is used, it hides the shipped hpcjob:cluster_profiles/lab.yml"
+    )
+    assert "lab" in profile_names()
+
+
+def test_a_profile_by_path(own_place: Path) -> None:
+    """A path is no name: nothing is searched, and nothing announced."""
+    path = write(own_place / "my lab.yml", PROFILE.format(name="mine"))
+    notes: list[str] = []
+    assert load_profile("./my lab.yml", notes=notes)[0].name == "mine"
+    assert notes == []
+    assert load_profile(str(path))[1] == path
+    with pytest.raises(InputError, match=r"no\.yml: no such profile"):
+        load_profile("no.yml")
+
+
+def test_profiles_that_are_not_there(own_place: Path) -> None:
+    """Near names and aliases are offered, and all names listed."""
+    assert refusal(profile="abc") == (
+        "no profile 'abc'\ndid you mean abci or abci2 or abci3? profiles: "
+        "abci2, abci3, lab, local, miyabi, tsubame, wisteria (`hpcjob profile list`)"
+    )
+
+
+def test_extending_a_profile(own_place: Path) -> None:
+    """Values are merged, lists replaced; name, aliases and status are the profile's own; the digest covers both."""
+    mine = own_profile(
+        own_place, "mine", "extends: abci\ntitle: mine\nmodules: {load: [hpcx/2.20]}\nnode: {gpus: 4}\nenv: {A: 1.10}\n"
+    )
+    profile, source = read_profile("mine")
+    base, base_source = read_profile("abci3")
+    assert (profile.name, profile.aliases, profile.status) == ("mine", [], "documented")
+    assert profile.modules.load == ["hpcx/2.20"]
+    assert profile.modules.init == base.modules.init
+    assert (profile.node.gpus, profile.node.cores) == (4, base.node.cores)
+    assert profile.env == {**base.env, "A": "1.10"}
+    assert source.sha256 == hashlib.sha256(mine.read_bytes() + base_source.path.read_bytes()).hexdigest()
+
+
+def test_extending_the_shipped_profile_of_ones_own_name(own_place: Path) -> None:
+    """`extends: lab` in the user's lab.yml means the shipped one."""
+    own_profile(own_place, "lab", "extends: lab\nnode: {gpus: 2}\n")
+    profile, _ = load_profile("lab")
+    assert (profile.name, profile.node.gpus, profile.scheduler.type) == ("lab", 2, "slurm")
+
+
+def test_a_path_in_extends_is_relative_to_the_file(own_place: Path) -> None:
+    """So that a folder of profiles can be moved."""
+    write(own_place / "base.yml", PROFILE.format(name="base"))
+    write(own_place / "sub/mine.yml", "extends: ../base.yml\nname: mine\n")
+    assert load_profile("sub/mine.yml")[0].node.cores == 64
+
+
+def test_extends_that_go_round_or_nowhere(own_place: Path) -> None:
+    """The ring is shown; a missing name is told at its line."""
+    for name, parent in (("a", "b"), ("b", "c"), ("c", "a"), ("self", "./self.yml")):
+        own_profile(own_place, name, f"title: x\nextends: {parent}\n")
+    folder = own_place.parent / "config/hpcjob/cluster_profiles"
+    message = refusal(profile="a")
+    assert message.startswith(f"{folder / 'c.yml'}:2: profiles extend one another in a ring: ")
+    assert " -> ".join(str(folder / f"{name}.yml") for name in "abca") in message
+    assert "in a ring" in refusal(profile="self")
+    own_profile(own_place, "d", "title: x\nextends: tsubam\n")
+    assert refusal(profile="d").startswith(f"{folder / 'd.yml'}:2: extends: no profile 'tsubam'\ndid you mean tsubame")
+    own_profile(own_place, "e", "title: x\nextends: [abci]\n")
+    assert refusal(profile="e").startswith(f"{folder / 'e.yml'}:2: extends: ['abci'] is no name\n")
+
+
+def test_mistakes_in_a_profile_are_told_at_their_line(own_place: Path) -> None:
+    """As in a job file, also where the value comes from the profile that is extended."""
+    path = own_profile(own_place, "bad", PROFILE.format(name="bad") + "ssh:\n  acces: free\n")
+    assert refusal(profile="bad") == f"{path}:7: profile has no key 'ssh.acces'\ndid you mean access?"
+    own_profile(own_place, "worse", "extends: bad\n")
+    assert refusal(profile="worse").startswith(f"{path}:7: ")
+    own_profile(own_place, "bare", "name: bare\n")
+    assert "object missing required field `title`" in refusal(profile="bare")
