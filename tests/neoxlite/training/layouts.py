@@ -24,11 +24,17 @@ DROPOUT: dict[str, Any] = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
 _SIZES = {"seq_length": 16, "max_position_embeddings": 16}
 
 
-def layout(name: str, stage: int, *, recompute: bool = False) -> tuple[int, dict[str, Any]]:
-    """Return (ranks, keys) of a layout by its name, as ``tp2``, ``dp2 x pp2`` or ``dp1``."""
+def layout(
+    name: str, stage: int, *, recompute: bool = False, accumulation: int | None = None
+) -> tuple[int, dict[str, Any]]:
+    """Return (ranks, keys) of a layout by its name, as ``tp2``, ``dp2 x pp2`` or ``dp1``.
+
+    Args:
+        accumulation: micro-batches of a step; by default 4 in a pipeline, else 2.
+    """
     sizes = {axis: int(number) for axis, number in re.findall(r"(dp|tp|pp)(\d+)", name)}
     data, tensor, pipeline = (sizes.get(axis, 1) for axis in ("dp", "tp", "pp"))
-    accumulation = 4 if pipeline > 1 else 2
+    accumulation = accumulation or (4 if pipeline > 1 else 2)
     keys: dict[str, Any] = {
         **_SIZES,
         "model_parallel_size": tensor,

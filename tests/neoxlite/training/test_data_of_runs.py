@@ -59,7 +59,9 @@ class Runs:
         return [sample.tobytes() for batches in zip(*by_rank, strict=True) for batch in batches for sample in batch]
 
 
-def test_a_changed_batch_size_goes_on_at_the_next_sample(world: World, text_data: str, tmp_path: Path) -> None:
+def test_a_changed_batch_size_goes_on_at_the_next_sample(
+    world: World, text_data: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """5 iterations of 4 on one rank, then 3 of 8 on two: the samples are those of 11 iterations of 4.
 
     600 iterations of 4 read the data three times and 600 of 8 six times: an order made anew would be another one.
@@ -69,7 +71,11 @@ def test_a_changed_batch_size_goes_on_at_the_next_sample(world: World, text_data
     unbroken = runs.samples(11)
     where = {"save": str(tmp_path / "ck"), "load": str(tmp_path / "ck"), "checkpoint_factor": 1000}
     first = runs.samples(5, **where)
+    capfd.readouterr()
     second = runs.samples(3, 2, **where)
+    out = capfd.readouterr().out
+    assert out.count("the order of the data is kept: made for 2,400 samples, it is read again from its beginning") == 1
+    assert "for the 4,800 of this run, where GPT-NeoX would shuffle anew (for a new order: finetune: true," in out
     assert len(set(unbroken)) > 40
     assert [len(part) for part in (first, second)] == [20, 24]
     assert first + second == unbroken
@@ -198,6 +204,7 @@ def test_a_checkpoint_of_other_data_is_told(command: Command, run_file: Any, tex
     code, out, err = command("train", run_file(train_iters=6, lr_decay_iters=2, seed=7, **where))
     assert code == 0, err
     assert "WARNING: the training data are not those of the checkpoint" in out
+    assert "Training goes on, as data may be added on purpose; with finetune: true" in out
     manifest = tmp_path / "ck/global_step6/manifest.json"
     content = json.loads(manifest.read_text())
     del content["crc32"]

@@ -20,10 +20,10 @@ _BIASES = {"gpt_j_residual": True}
 
 
 def check_equal(train: Train, name: str, stage: int, model: dict[str, Any], keys: dict[str, Any]) -> None:
-    """Train 20 iterations and compare losses and gradient norms with the single process's, to 1e-5."""
-    size, given = layout(name, stage)
-    got = train(size, train_iters=20, **{**given, **keys}, **model)
-    expected = single_process(train, 20, model)
+    """Train 8 iterations and compare losses and gradient norms with the single process's, to 1e-5."""
+    size, given = layout(name, stage, accumulation=2)
+    got = train(size, train_iters=8, **{**given, **keys}, **model)
+    expected = single_process(train, 8, model)
     np.testing.assert_allclose(got.losses, expected.losses, rtol=1e-5, atol=0)
     np.testing.assert_allclose(got.grad_norms, expected.grad_norms, rtol=1e-5, atol=0)
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import types
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from forked_worlds import TINY
+from forked_worlds import TINY, command_rank
 
 from neoxlite.training import wandb_log
 from neoxlite.training.wandb_log import WandbLog, start_wandb
 
+_CLONE_NEWNET = 0x40000000  # sched.h
 KEY = {"WANDB_API_KEY": "0" * 40}
 
 
@@ -189,25 +192,32 @@ def test_a_run_goes_on_without_the_library(
     assert lines[0].endswith("training goes on without (pip install 'hpcjob[wandb]')")
 
 
+def _cut_off(ranks: Any, cut: str, folder: Path, environ: dict[str, str]) -> tuple[int, str, str]:
+    """Train in a network namespace of this process without a way out, or behind a proxy that is not there."""
+    warnings.simplefilter("ignore")  # of the library, as in a process of its own
+    os.chdir(folder)
+    if cut == "namespace":
+        assert ctypes.CDLL(None).unshare(_CLONE_NEWNET) == 0
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    else:
+        environ |= dict.fromkeys(("HTTPS_PROXY", "https_proxy"), "http://127.0.0.1:1")
+    return command_rank(ranks, ["train", "run.yml"], environ)
+
+
 @pytest.mark.ci
 @pytest.mark.parametrize("cut", ["namespace", "proxy"])
-def test_the_real_library_with_the_network_cut_off(cut: str, text_data: str, tmp_path: Path) -> None:
-    """A whole run in a network namespace without a way out, or behind a proxy that is not there, ends completed."""
+def test_the_real_library_with_the_network_cut_off(cut: str, world: Any, text_data: str, tmp_path: Path) -> None:
+    """A whole run ends completed, with the run recorded on the disk."""
     pytest.importorskip("wandb")
-    words = [sys.executable, "-m", "neoxlite", "train", "run.yml"]
-    environ = {**os.environ, **KEY, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "HOME": str(tmp_path)}
-    if cut == "namespace":
-        if os.geteuid() != 0 or shutil.which("unshare") is None or shutil.which("ip") is None:
-            pytest.skip("needs root, unshare and ip")
-        words = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *words]
-    else:
-        environ["HTTPS_PROXY"] = environ["https_proxy"] = "http://127.0.0.1:1"
-    keys = {**TINY, "data_path": text_data, "train_iters": 3, "use_wandb": True}
-    (tmp_path / "run.yml").write_text(yaml.safe_dump(keys))
-    done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    assert "Weights & Biases: recording on this machine only: https://api.wandb.ai cannot be reached" in done.stdout
-    (line,) = [line for line in done.stdout.splitlines() if "wandb sync " in line]
+    if cut == "namespace" and (os.geteuid() != 0 or shutil.which("ip") is None):
+        pytest.skip("needs root and ip")
+    (tmp_path / "run.yml").write_text(
+        yaml.safe_dump({**TINY, "data_path": text_data, "train_iters": 3, "use_wandb": True})
+    )
+    ((code, out, err),) = world.run(1, _cut_off, cut, tmp_path, {**KEY, "HOME": str(tmp_path)})
+    assert code == 0, err
+    assert "Weights & Biases: recording on this machine only: https://api.wandb.ai cannot be reached" in out
+    (line,) = [line for line in out.splitlines() if "wandb sync " in line]
     folder = Path(line.rpartition("wandb sync ")[2])
     assert (tmp_path / folder).is_dir()
     assert list((tmp_path / folder).glob("*.wandb"))
