@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hpcjob.cli.jobs import complete_recorded
+from hpcjob.cli.choosing import complete_recorded
 
 
 @click.command()
@@ -27,7 +27,8 @@ def cancel(jobs: tuple[str, ...], as_json: bool) -> int:
     """
     import json
 
-    from hpcjob.cli.jobs import chosen_for_order, load_index, printable
+    from hpcjob.cli.choosing import chosen_for_order, load_index
+    from hpcjob.cli.jobs import printable
     from hpcjob.errors import SchedulerError
     from hpcjob.tracking.dependencies import left_behind
     from hpcjob.tracking.watch import cancel as cancel_job

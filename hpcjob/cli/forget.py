@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hpcjob.cli.jobs import complete_recorded
+from hpcjob.cli.choosing import complete_recorded
 
 
 @click.command()
@@ -22,7 +22,8 @@ def forget(jobs: tuple[str, ...], force: bool) -> int:
       hpcjob forget 12345
       hpcjob forget $(hpcjob list --all --state unknown --json | jq -r .id)
     """
-    from hpcjob.cli.jobs import chosen, load_index, printable
+    from hpcjob.cli.choosing import chosen, load_index
+    from hpcjob.cli.jobs import printable
     from hpcjob.errors import HpcjobError, InputError
     from hpcjob.states import State
     from hpcjob.tracking.index import append

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from hpcjob.cli.jobs import complete_recorded
+from hpcjob.cli.choosing import complete_recorded
 
 
 @click.command()
@@ -37,7 +37,8 @@ def release(jobs: tuple[str, ...]) -> int:
 
 
 def _act(order: str, names: Sequence[str]) -> int:
-    from hpcjob.cli.jobs import chosen_for_order, load_index, printable
+    from hpcjob.cli.choosing import chosen_for_order, load_index
+    from hpcjob.cli.jobs import printable
     from hpcjob.tracking.watch import hold as hold_job
 
     index = load_index()

@@ -29,7 +29,8 @@ def list_jobs(count: int, everything: bool, wanted: tuple[str, ...], as_json: bo
       hpcjob list --all --state failed --state timeout
       hpcjob list --json | jq -r .jobdir
     """
-    from hpcjob.cli.jobs import load_index, print_jobs
+    from hpcjob.cli.choosing import load_index
+    from hpcjob.cli.jobs import print_jobs
 
     index = load_index()
     if not index.records:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcjob.cli.jobs import complete_recorded
+from hpcjob.cli.choosing import complete_recorded
 
 if TYPE_CHECKING:
     from hpcjob.tracking.index import Index
@@ -29,7 +29,8 @@ def show(job: str, as_json: bool) -> None:
       hpcjob show
       hpcjob show 12345 --json | jq .exit_record
     """
-    from hpcjob.cli.jobs import load_index, printable
+    from hpcjob.cli.choosing import load_index
+    from hpcjob.cli.jobs import printable
     from hpcjob.tracking.lookup import find_job
     from hpcjob.tracking.watch import refresh
 

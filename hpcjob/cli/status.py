@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from hpcjob.cli.jobs import complete_recorded
+from hpcjob.cli.choosing import complete_recorded
 
 
 @click.command()
@@ -34,7 +34,8 @@ def status(jobs: tuple[str, ...], elements: bool, as_json: bool) -> None:
       hpcjob status 12345_7 12345_8
       hpcjob status 12345 --elements
     """
-    from hpcjob.cli.jobs import chosen, load_index, print_jobs
+    from hpcjob.cli.choosing import chosen, load_index
+    from hpcjob.cli.jobs import print_jobs
 
     index = load_index()
     if jobs:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpcjob.cli.jobs import complete_recorded
+from hpcjob.cli.choosing import complete_recorded
 
 if TYPE_CHECKING:
     from hpcjob.tracking.records import Record
@@ -30,7 +30,8 @@ def wait(jobs: tuple[str, ...], timeout: str | None, as_json: bool) -> int:
       hpcjob wait 12345 12346 --timeout 2h
     """
     from hpcjob import exitcodes
-    from hpcjob.cli.jobs import chosen, load_index, printable
+    from hpcjob.cli.choosing import chosen, load_index
+    from hpcjob.cli.jobs import printable
     from hpcjob.errors import HpcjobError
     from hpcjob.tracking.watch import wait_for
     from hpcjob.units import parse_walltime_s

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from hpcjob.cli.jobs import complete_recorded
+from hpcjob.cli.choosing import complete_recorded
 
 
 @click.command(short_help="Live screen: jobs, states, losses, log.")
