@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,15 @@ def test_a_lock_of_another_host_is_judged_by_its_renewal(
     monkeypatch.setattr(locking.time, "sleep", lambda _: path.touch())
     with pytest.raises(CheckpointError, match="on elsewhere"):
         SaveLock(tmp_path).acquire()
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_a_lock_that_is_no_file_is_told_at_once(make: Callable[[Path], None], tmp_path: Path) -> None:
+    """A folder or a pipe of its name is no run's: it is not waited for, and left there."""
+    make(tmp_path / LOCK)
+    with pytest.raises(CheckpointError, match=f"save: {tmp_path / LOCK} is no file"):
+        SaveLock(tmp_path).acquire()
+    assert (tmp_path / LOCK).exists()
 
 
 def test_two_trainings_into_one_folder(
