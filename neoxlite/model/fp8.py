@@ -26,13 +26,17 @@ class Recipe:
     gradients: torch.dtype
     fast_sums: bool
     """On a Hopper GPU the forward products' sums have 13 fraction bits instead of fp32's."""
-    spared_blocks: int
-    """So many of the first blocks are not in fp8: all that follow would inherit their errors."""
+    spares: bool
+    """The first sixth of the blocks is not in fp8: all that follow would inherit their errors."""
+
+    def first_block(self, blocks: int) -> int:
+        """Return the number of the first of ``blocks`` that is in fp8."""
+        return max(1, blocks // 6) if self.spares else 0
 
 
 RECIPES = {
-    "careful": Recipe(torch.float8_e4m3fn, fast_sums=False, spared_blocks=2),
-    "fastest": Recipe(torch.float8_e5m2, fast_sums=True, spared_blocks=0),
+    "careful": Recipe(torch.float8_e4m3fn, fast_sums=False, spares=True),
+    "fastest": Recipe(torch.float8_e5m2, fast_sums=True, spares=False),
 }
 """By the words of `kernels.fp8_recipe`; compiled functions take the word, which is a constant to the compiler."""
 

@@ -163,7 +163,7 @@ def use_kernels(model: nn.Module, kernels: Kernels) -> None:
         attention.fused_rotary = kernels.fused_rotary
         mlp.fused_gelu = kernels.fused_gelu
         block.deferring = kernels.deferred_residual
-        if kernels.fp8 is not None and block.block >= fp8.RECIPES[kernels.fp8].spared_blocks:
+        if kernels.fp8 is not None and block.block >= fp8.RECIPES[kernels.fp8].first_block(attention.spec.num_layers):
             attention.fp8 = mlp.fp8 = kernels.fp8
             for layer in (attention.query_key_value, attention.dense, mlp.linear1, mlp.linear2):
                 layer.product = partial(fp8.linear, recipe=kernels.fp8)

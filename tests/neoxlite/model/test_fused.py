@@ -131,7 +131,7 @@ def test_a_model_learns_the_same(parallel: bool, config_of: Any) -> None:
 
 
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "apart"])
-@pytest.mark.parametrize(("recipe", "casts"), [("careful", [0, 0, 8, 8]), ("fastest", [8, 8, 8, 8])])
+@pytest.mark.parametrize(("recipe", "casts"), [("careful", [0, 8, 8, 8]), ("fastest", [8, 8, 8, 8])])
 def test_which_blocks_are_in_fp8(
     recipe: str, casts: list[int], fused: bool, config_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,3 +147,10 @@ def test_which_blocks_are_in_fp8(
         block(torch.randn(1, 32, spec.hidden_size))
         counts.append(len(cast) - sum(counts))
     assert counts == casts
+
+
+def test_how_many_blocks_are_spared() -> None:
+    """A sixth, which is 4 blocks at 1.3B and 5 at 2.7B, and one at least."""
+    careful, fastest = fp8.RECIPES["careful"], fp8.RECIPES["fastest"]
+    assert [careful.first_block(blocks) for blocks in (2, 12, 24, 32)] == [1, 2, 4, 5]
+    assert fastest.first_block(24) == 0

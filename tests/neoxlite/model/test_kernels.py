@@ -95,7 +95,7 @@ def test_all_blocks_share_one_graph(fused: bool, config_of: Any) -> None:
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's tracing reads it
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's tracing does it
 def test_blocks_in_fp8_share_a_graph(config_of: Any) -> None:
-    """The first blocks have one graph and those in fp8 another, whole, with the gradients of blocks that are not compiled."""
+    """Spared blocks have one graph and those in fp8 another, whole; gradients are those of blocks not compiled."""
     import torch._dynamo
 
     spec = ModelSpec.from_config(config_of(num_layers=5), 64)
