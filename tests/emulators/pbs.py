@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import getopt
 import getpass
+import itertools
 import re
 import shlex
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -187,7 +189,7 @@ def _directives(script: str) -> Iterator[str]:
 
 def _environment(machine: Machine, job_id: str, job: Job) -> dict[str, str]:
     nodefile = machine.folder / f"{job_id}.nodes"
-    nodefile.write_text("".join(f"hnode{number:03}\n" for number in range(1, job["nodes"] + 1)))
+    nodefile.write_text("".join(f"{name}\n" for name in _granted(job["select"])))
     return {
         "HOME": job["cwd"],
         "LOGNAME": getpass.getuser(),
@@ -199,6 +201,16 @@ def _environment(machine: Machine, job_id: str, job: Job) -> dict[str, str]:
         "PBS_O_WORKDIR": job["submit_dir"],
         "PBS_QUEUE": job["queue"],
     }
+
+
+def _granted(select: str) -> Iterator[str]:
+    """Yield the lines of the file of nodes, ``mpiprocs`` of each chunk; the script runs on the first, this machine."""
+    names = itertools.chain([socket.gethostname()], (f"hnode{number:03}" for number in itertools.count(2)))
+    for part in select.split("+"):
+        chunks = re.match(r"\d+", part)
+        processes = re.search(r":mpiprocs=(\d+)", part)
+        for name in itertools.islice(names, int(chunks[0]) if chunks else 1):
+            yield from itertools.repeat(name, int(processes[1]) if processes else 1)
 
 
 def _seconds(text: str) -> int:

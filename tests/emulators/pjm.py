@@ -88,7 +88,7 @@ def pjsub(machine: Machine, arguments: list[str]) -> int:
 
     def complete(number: str, job: Job) -> None:
         nodefile = machine.folder / f"{number}.nodes"
-        nodefile.write_text("".join(f"10.1.0.{host}\n" for host in range(1, nodes + 1)))
+        nodefile.write_text(_granted(nodes))
         bare, _, task = number.rstrip("]").partition("[")
         output = one.get("-o", "%n.%j.out").replace("%j", number).replace("%n", name)
         job["output"] = str(Path.cwd() / output)
@@ -125,6 +125,11 @@ def pjsub(machine: Machine, arguments: list[str]) -> int:
     return 0
 
 
+def _granted(nodes: int) -> str:
+    """Return the text of the file of nodes: addresses, first that of this machine, where the script runs."""
+    return "".join(f"{address}\n" for address in ["127.0.0.1", *(f"10.1.0.{host}" for host in range(2, nodes + 1))])
+
+
 def _interactive(machine: Machine, given: list[tuple[str, str]]) -> int:
     """``pjsub --interact``: a login shell in the terminal of this command, with the variables of ``-x``."""
     one = dict(given)
@@ -139,7 +144,7 @@ def _interactive(machine: Machine, given: list[tuple[str, str]]) -> int:
 
     def complete(number: str, job: Job) -> None:
         nodefile = machine.folder / f"{number}.nodes"
-        nodefile.write_text("".join(f"10.1.0.{host}\n" for host in range(1, nodes + 1)))
+        nodefile.write_text(_granted(nodes))
         job["environment"] = {
             "HOME": str(home),
             "PJM_ENVIRONMENT": "INTERACT",
