@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neoxlite.errors import DataError
+from neoxlite.tokenizers.kinds import stand_in
 
 MMAP_MAGIC: Final = b"MMIDIDX\x00\x00"
 CACHED_MAGIC: Final = b"TNTIDX\x00\x00"
@@ -84,6 +85,9 @@ def read_index(path: Path) -> Index:
         return _read_mmap(path, data, start)
     if start.startswith(CACHED_MAGIC):
         return _read_cached(path, data, start)
+    found = stand_in(start)
+    if found is not None:
+        raise DataError(f"{path}: no dataset index; it is {found[0]}", hint=f"For this file {found[1]}.")
     raise DataError(
         f"{path}: no dataset index; it begins with {start[:9]!r}, expected {MMAP_MAGIC!r} or {CACHED_MAGIC!r}",
         hint="Give the prefix of a .bin/.idx pair made by `neoxlite tokenize` or GPT-NeoX's preprocess_data.py.",

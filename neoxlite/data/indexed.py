@@ -15,6 +15,7 @@ import numpy.typing as npt
 from neoxlite.data.index_file import IntArray, read_index
 from neoxlite.data.system_errors import reading
 from neoxlite.errors import DataError
+from neoxlite.tokenizers.kinds import stand_in
 
 _MEGATRONS_LIST = re.compile(r"[\d.]+\s+\S|.*,")  # "0.3 a 0.7 b", and "a,b"
 _SEVERAL = "This is the place of one dataset. Several are train_data_paths: [a, b] with train_data_weights: [0.3, 0.7]."
@@ -54,6 +55,7 @@ class IndexedDataset:
         tokens_path = bin_path(self.prefix)
         found, expected = tokens_path.stat().st_size, self._index.bin_bytes
         if found != expected:
+            _refuse_stand_in(tokens_path)
             raise DataError(
                 f"{tokens_path}: {found} bytes, but its index {idx_path(self.prefix).name} expects {expected}; "
                 f"{self._last_whole(found)}",
@@ -194,6 +196,13 @@ class DatasetSummary:
     longest_sequence: int
     smallest_id: int
     largest_id: int
+
+
+def _refuse_stand_in(path: Path) -> None:
+    with path.open("rb") as file:
+        told = stand_in(file.read(64))
+    if told is not None:
+        raise DataError(f"{path}: no tokens; it is {told[0]}", hint=f"For this file {told[1]}.")
 
 
 def _check_exists(prefix: str) -> None:

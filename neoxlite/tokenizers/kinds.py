@@ -23,6 +23,18 @@ _KINDS: Final = {
         "set tokenizer_type: TiktokenTokenizer, with the encoding's name as vocab_file",
     ),
     "folder": ("a folder", "set tokenizer_type: HFGPT2Tokenizer, or name a file in it"),
+    "lfs": ("a pointer of Git LFS, not the file itself", "run `git lfs pull` where it was cloned"),
+    "html": ("a page of HTML, as a failed download leaves it", "download it again"),
+    "gzip": ("compressed by gzip", "unpack it first"),
+    "zip": ("a zip archive", "unpack it first"),
+}
+# What lies under the name of another file: the beginning, in lower case.
+_STAND_INS: Final = {
+    b"version https://git-lfs.github.com/": "lfs",
+    b"<!doctype html": "html",
+    b"<html": "html",
+    b"\x1f\x8b": "gzip",
+    b"pk\x03\x04": "zip",
 }
 
 _PYTHIA: Final = "https://huggingface.co/EleutherAI/gpt-neox-20b/resolve/main/tokenizer.json"
@@ -49,6 +61,17 @@ def missing(tokenizer_type: str, key: str, path: Path, problem: str = "No such f
     return DataError(f"{key} {path}: {problem}", hint=f"Set {key} to its place. {_SOURCES[tokenizer_type]}")
 
 
+def _stand_in_kind(head: bytes) -> str | None:
+    begin = head.lstrip().lower()
+    return next((kind for start, kind in _STAND_INS.items() if begin.startswith(start)), None)
+
+
+def stand_in(head: bytes) -> tuple[str, str] | None:
+    """Return what a file is that begins with ``head`` and lies in place of another, and what to do about it."""
+    kind = _stand_in_kind(head)
+    return _KINDS[kind] if kind is not None else None
+
+
 def detect_kind(path: Path) -> str | None:
     """Return the kind of a vocabulary ("tokenizer.json", "spm", ...) from its content; None for no known one.
 
@@ -59,6 +82,8 @@ def detect_kind(path: Path) -> str | None:
         return "folder"
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
+    if (kind := _stand_in_kind(head)) is not None:
+        return kind
     if head.lstrip().startswith(b"{"):
         return _json_kind(path)
     # A protobuf message of pieces: field 1 and its length, in it field 1 (the text, shorter) again.
@@ -115,9 +140,9 @@ def wrong_kind(
 
 
 def read_text(path: Path, key: str, tokenizer_type: str) -> str:
-    """Return the text of a vocabulary file. Raises DataError if it is missing or no UTF-8."""
+    """Return the text of a vocabulary file. Raises DataError if it is missing, no UTF-8, or a pointer to the file."""
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         problem = f"not UTF-8 text ({error.reason} at byte {error.start})"
         raise wrong_kind(tokenizer_type, key, path, "a text file", problem) from None
@@ -125,3 +150,7 @@ def read_text(path: Path, key: str, tokenizer_type: str) -> str:
         raise wrong_kind(tokenizer_type, key, path, "a text file") from None
     except OSError as error:
         raise missing(tokenizer_type, key, path, error.strerror or str(error)) from error
+    told = stand_in(text[:_HEAD_BYTES].encode())
+    if told is not None:
+        raise DataError(f"{key} {path}: it is {told[0]}", hint=f"For this file {told[1]}.")
+    return text

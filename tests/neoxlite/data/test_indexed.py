@@ -178,7 +178,7 @@ def _patched(prefix: str, suffix: str, change: Callable[[bytes], bytes]) -> None
     ("suffix", "change", "message"),
     [
         ("idx", lambda data: b"", r"begins with b''"),
-        ("idx", lambda data: b"PK\x03\x04" + data[4:], r"no dataset index; it begins with b'PK"),
+        ("idx", lambda data: b"PK\x03\x04" + data[4:], r"no dataset index; it is a zip archive"),
         ("idx", lambda data: data[:20], r"20 bytes, but the header alone has 34"),
         ("idx", lambda data: data[:-1], r"201 bytes, but 8 sequences and 9 document boundaries need 202"),
         ("idx", lambda data: data + b"\0", r"203 bytes, .* need 202"),
@@ -298,3 +298,13 @@ def test_lists_of_megatron(prefix: str) -> None:
     with pytest.raises(DataError, match=f"no dataset {prefix}: ") as caught:
         IndexedDataset(prefix)
     assert "train_data_paths" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("suffix", [".idx", ".bin"])
+def test_pointers_of_git_lfs(suffix: str, copied: Callable[[str, str], str]) -> None:
+    """A dataset cloned without Git LFS has pointers in place of its files."""
+    prefix = copied("u16_multiseq", "x")
+    Path(prefix + suffix).write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:6a8f\nsize 9\n")
+    with pytest.raises(DataError, match=rf"x\{suffix}: .*; it is a pointer of Git LFS") as caught:
+        IndexedDataset(prefix)
+    assert "git lfs pull" in (caught.value.hint or "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import socket
@@ -383,3 +384,37 @@ def test_library_is_imported_on_use() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"
+
+
+_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:6a8f\nsize 456318\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "hint"),
+    [
+        (_POINTER, "a pointer of Git LFS, not the file itself", "git lfs pull"),
+        (b"\n<!DOCTYPE html><html>404</html>", "a page of HTML, as a failed download leaves it", "download it again"),
+        (gzip.compress(b"{}"), "compressed by gzip", "unpack it first"),
+        (b"PK\x03\x04" + b"0" * 40, "a zip archive", "unpack it first"),
+    ],
+)
+def test_what_lies_in_place_of_a_vocabulary(content: bytes, words: str, hint: str, tmp_path: Path) -> None:
+    """What a clone without LFS and a failed download leave is called what it is, whatever kind is asked for."""
+    file, vocabulary = tmp_path / "語彙", tmp_path / "vocab.json"
+    file.write_bytes(content)
+    vocabulary.write_bytes(b'{"<|endoftext|>": 0}')
+    asked = [(kind, file, None) for kind in ("HFTokenizer", "SPMTokenizer")]
+    for kind, first, second in [*asked, ("GPT2BPETokenizer", file, file), ("GPT2BPETokenizer", vocabulary, file)]:
+        with pytest.raises(DataError) as caught:
+            build_tokenizer(kind, first, second)
+        assert words in caught.value.message
+        assert "語彙" in caught.value.message
+        assert hint in (caught.value.hint or "")
+
+
+def test_byte_order_marks_in_vocabularies(gpt2_files: tuple[Path, Path], tmp_path: Path) -> None:
+    """An editor of Windows puts one before the text, and ends lines in its own way."""
+    for file in gpt2_files:
+        (tmp_path / file.name).write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
+    marked = build_tokenizer("GPT2BPETokenizer", *(tmp_path / file.name for file in gpt2_files))
+    assert marked.encode("a 日本語\n") == build_tokenizer("GPT2BPETokenizer", *gpt2_files).encode("a 日本語\n")
