@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import io
 import json
 import lzma
-import os
-import pty
 import re
-import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -28,43 +23,14 @@ from hpcjob.logs.output import Output
 from hpcjob.logs.report_view import ReportView
 from hpcjob.logs.show import show_stream
 from hpcjob.logs.views import LossView, View
-from hpcjob.tracking.index import append
-from hpcjob.tracking.records import Record
 
+from .conftest import tail
 from .jobs_grammar import Job
-
-HPCJOB = [sys.executable, "-c", "import sys; from hpcjob.cli import main; sys.exit(main(sys.argv[1:]))"]
-SEQUENCE = "  seq_length ...................... 2048........updated\n"
-
-
-@pytest.fixture
-def folder(tmp_path: Path, golden: dict[str, Any]) -> Path:
-    """A job directory with a Japanese name: job log, scheduler's output, two ranks, NCCL's files."""
-    path = tmp_path / "実験 1"
-    path.mkdir()
-    with (path / "12_job.out").open("w", encoding="utf-8") as file:
-        file.write("検査: 2 nodes ok\n" + SEQUENCE)
-        file.writelines(case["lines"][0] + "\n" for case in golden["steps_line"])
-        file.writelines(case["line"] for case in golden["iteration_line"])
-        file.writelines(case["text"] for case in golden["validation"])
-    (path / "12_sched.out").write_text("=>> PBS: job killed: walltime 3610 exceeded limit 3600\n")
-    for rank in (0, 1):
-        (path / f"12_{rank}_log.out").write_text(f"one of {rank}\ntwo of {rank}\n")
-        (path / f"nccl.node01.{rank}.log").write_text(
-            f"node01:{rank}:9 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n"
-            f"node01:{rank}:9 [0] NCCL INFO comm 0x7f rank {rank} nranks 2 cudaDev 0 busId 1000 - Init COMPLETE\n"
-        )
-    return path
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> list[str]:
-    assert main(["tail", *map(str, arguments)]) == code
-    return capsys.readouterr().out.splitlines()
 
 
 def test_lines_of_a_directory(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     """The job's log and the scheduler's output, each under its name, as tail shows several files."""
-    lines = run(capsys, folder, "--raw", "-n", 1)
+    lines = tail(capsys, folder, "--raw", "-n", 1)
     rule = "-" * 123
     assert lines == [
         f"==> {folder}/12_job.out <==",
@@ -78,13 +44,13 @@ def test_lines_of_a_directory(capsys: pytest.CaptureFixture[str], folder: Path) 
 def test_lines_of_a_file(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     """A file is shown as it is; 'all' begins at its start, 0 shows nothing, several stand under their names."""
     log = folder / "12_job.out"
-    assert run(capsys, log, "--raw", "-n", "all") == log.read_text().splitlines()
-    assert run(capsys, log, "--raw", "-n", "0") == []
-    assert run(capsys, log, "--raw", "-n", "9" * 23) == log.read_text().splitlines()
-    assert run(capsys, log, "--raw", "-n", "9" * 5000) == log.read_text().splitlines()
-    assert run(capsys, log, "--raw", "-n", "3") == log.read_text().splitlines()[-3:]
+    assert tail(capsys, log, "--raw", "-n", "all") == log.read_text().splitlines()
+    assert tail(capsys, log, "--raw", "-n", "0") == []
+    assert tail(capsys, log, "--raw", "-n", "9" * 23) == log.read_text().splitlines()
+    assert tail(capsys, log, "--raw", "-n", "9" * 5000) == log.read_text().splitlines()
+    assert tail(capsys, log, "--raw", "-n", "3") == log.read_text().splitlines()[-3:]
     ranks = [folder / f"12_{rank}_log.out" for rank in (0, 1)]
-    assert run(capsys, *ranks, "--raw", "-n", 1) == [
+    assert tail(capsys, *ranks, "--raw", "-n", 1) == [
         f"==> {ranks[0]} <==",
         "two of 0",
         "",
@@ -95,7 +61,7 @@ def test_lines_of_a_file(capsys: pytest.CaptureFixture[str], folder: Path) -> No
 
 def test_loss(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     """Aligned rows: tokens a second by the sequence length that the log lists, time left, NaN and skips marked."""
-    assert run(capsys, folder, "--loss") == [
+    assert tail(capsys, folder, "--loss") == [
         "iteration       loss         lr   tokens/s  TFLOPS    s/iter          ETA",
         "        2   4.167700                66,359             0.123",
         "        3   4.185200                 2,458             3.334",
@@ -118,7 +84,7 @@ def test_loss(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
 
 def test_loss_counts_iterations(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     """-n counts rows of the table, not lines of the log."""
-    rows = run(capsys, folder, "--loss", "-n", 3)
+    rows = tail(capsys, folder, "--loss", "-n", 3)
     assert [row.split()[0] for row in rows] == ["iteration", "10/320000", "1000", "11.000000"]
 
 
@@ -130,7 +96,7 @@ def test_loss_takes_what_the_log_lacks_from_the_metrics(capsys: pytest.CaptureFi
     lines = [json.dumps(full), json.dumps(validation), '{"iteration": "x"}', "\0\0", '{"iteration": 20, "lo']
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
     assert (
-        run(capsys, tmp_path, "--loss")[-1]
+        tail(capsys, tmp_path, "--loss")[-1]
         == "   10/100   4.167700  1.000e-03    512.000             0.500         0:45"
     )
 
@@ -144,7 +110,7 @@ def test_the_same_iteration_is_one_row(
         "steps: 90 loss: 1.0000 iter time (s): 0.123 samples/sec: 32.402\n"
         "steps: 100 loss: 1.0000 iter time (s): 0.123 samples/sec: 32.402\n" + own
     )
-    rows = run(capsys, tmp_path / "log", "--loss")
+    rows = tail(capsys, tmp_path / "log", "--loss")
     assert [row.split()[0] for row in rows if "iteration" not in row] == ["90", "100/320000"]
     assert rows[-1].split()[3] == "27.346"  # samples/s, as no sequence length is known
 
@@ -158,12 +124,12 @@ def test_json(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
         (["--errors"], {"finding", "error_group"}),
         ([], {"iteration", "validation", "finding", "error_group", "communicator", "nccl_host"}),
     ):
-        events = [json.loads(text) for text in run(capsys, folder, "--json", *arguments)]
+        events = [json.loads(text) for text in tail(capsys, folder, "--json", *arguments)]
         assert {event["event"] for event in events} == kinds
         for event in events:
             if event["event"] == "iteration" and event["source"].endswith("12_job.out"):
                 assert f"{event['iteration']}".encode() in data[event["offset"] :].split(b"\n")[0]
-    event, group = [json.loads(text) for text in run(capsys, folder, "--errors", "--json")]
+    event, group = [json.loads(text) for text in tail(capsys, folder, "--errors", "--json")]
     assert (group["rule"], group["count"]) == ("pbs-walltime", 1)
     assert (event["rule"], event["topic"], event["fields"]) == (
         "pbs-walltime", "walltime", {"used": "3610", "limit": "3600"},
@@ -174,29 +140,29 @@ def test_nccl_and_errors(capsys: pytest.CaptureFixture[str], folder: Path) -> No
     """The whole of all files is read, whatever its length."""
     with (folder / "12_1_log.out").open("a") as file:
         file.write("ValueError is not raised here\n" * 20_000)
-    assert run(capsys, folder, "--nccl") == [
+    assert tail(capsys, folder, "--nccl") == [
         "  init         1 communicator of 2 ranks ready",
         "               hosts   ranks  NCCL             network  start over",
         "  host         node01  0-1    2.21.5+cuda12.4  ?        ?",
     ]
-    assert run(capsys, folder, "--errors") == [
+    assert tail(capsys, folder, "--errors") == [
         "! walltime     the walltime of 3600 s was over (PBS)",
         "               =>> PBS: job killed: walltime 3610 exceeded limit 3600",
         "               12_sched.out, byte 0",
         "               -> Resume from the last checkpoint, or ask for a longer walltime.",
     ]
     (folder / "12_sched.out").unlink()
-    assert run(capsys, folder, "--errors") == ["no error found"]
+    assert tail(capsys, folder, "--errors") == ["no error found"]
 
 
 def test_rank(capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path) -> None:
     """In a directory a rank's own file, in a merged log the lines with its prefix."""
-    assert run(capsys, folder, "--rank", 1, "--raw") == ["one of 1", "two of 1"]
-    assert run(capsys, folder, "--rank", 1, "--nccl")[-1].split()[1:4] == ["node01", "1", "2.21.5+cuda12.4"]
+    assert tail(capsys, folder, "--rank", 1, "--raw") == ["one of 1", "two of 1"]
+    assert tail(capsys, folder, "--rank", 1, "--nccl")[-1].split()[1:4] == ["node01", "1", "2.21.5+cuda12.4"]
     merged = tmp_path / "merged.log"
     merged.write_text("0: a\n1: b\n[rank1]: c\n0: d\n[1,1]<stdout>:e\n")
-    assert run(capsys, merged, "--rank", 1, "--raw") == ["1: b", "[rank1]: c", "[1,1]<stdout>:e"]
-    assert run(capsys, merged, "--rank", 0, "--raw", "-n", 1) == ["0: d"]
+    assert tail(capsys, merged, "--rank", 1, "--raw") == ["1: b", "[rank1]: c", "[1,1]<stdout>:e"]
+    assert tail(capsys, merged, "--rank", 0, "--raw", "-n", 1) == ["0: d"]
     (tmp_path / "bare.log").write_text("a\n")
     assert main(["tail", str(tmp_path / "bare.log"), "--rank", "7", "--raw"]) == 0
     assert "no line of rank 7" in capsys.readouterr().err
@@ -225,10 +191,10 @@ def test_a_table_that_begins_with_a_checkpoint_has_one_header(
     log = tmp_path / "x.log"
     saved = "  successfully saved checkpoint at iteration      90 to ckpt\n"
     log.write_text(saved + golden["iteration_line"][0]["line"])
-    rows = run(capsys, log, "--loss")
+    rows = tail(capsys, log, "--loss")
     assert [row.split()[0] for row in rows] == ["iteration", "90", "100/320000"]
     log.write_text(saved)
-    assert [row.split()[0] for row in run(capsys, log, "--loss")] == ["iteration", "90"]
+    assert [row.split()[0] for row in tail(capsys, log, "--loss")] == ["iteration", "90"]
 
 
 @pytest.mark.parametrize("options", [[], ["-n", "all"], ["--json"]])
@@ -245,7 +211,7 @@ def test_a_log_without_a_loss_is_said_to_be_one(
 
 def test_json_of_the_first_line_has_its_offset(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     """Byte 0 is a place as any other."""
-    events = [json.loads(text) for text in run(capsys, folder / "12_1_log.out", "--raw", "--json")]
+    events = [json.loads(text) for text in tail(capsys, folder / "12_1_log.out", "--raw", "--json")]
     assert [(event["offset"], event["text"]) for event in events] == [(0, "one of 1"), (9, "two of 1")]
 
 
@@ -266,192 +232,6 @@ def test_usage(capsys: pytest.CaptureFixture[str], arguments: list[str], message
     assert message in capsys.readouterr().err
 
 
-def test_unknown_job_names_near_files(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A mistyped file name is answered with the files that are there."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "training.log").write_text("x\n")
-    assert main(["tail", "trainig.log"]) == 2
-    error = capsys.readouterr().err
-    assert "trainig.log" in error
-    assert "training.log" in error.replace("trainig.log", "")
-
-
-@pytest.fixture
-def recorded(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Record:
-    """The job directory as that of job 12, named 日本, submitted to this machine, which has ended with exit code 0."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    exit_record = {"code": 0, "signal": None, "time": "2026-01-01T00:00:00+00:00", "host": "node01", "step": None}
-    (folder / "12_exit.json").write_text(json.dumps(exit_record))
-    record = Record(
-        profile="local",
-        scheduler="local",
-        server=socket.gethostname(),
-        id="12",
-        submitted="2026-01-01T00:00:00+00:00",
-        name="日本",
-        directory=str(folder),
-    )
-    append(record)
-    return record
-
-
-@pytest.mark.parametrize("name", ["12", "日本", "latest", None])
-def test_job_by_id_name_or_latest(capsys: pytest.CaptureFixture[str], recorded: Record, name: str | None) -> None:
-    """A recorded job is found from anywhere, without a word the newest."""
-    rows = run(capsys, *([name] if name else []), "--loss", "-n", 1)
-    assert rows[-1].split()[0] == "11.000000"
-
-
-def test_files_of_other_jobs_in_the_directory_are_left_out(
-    capsys: pytest.CaptureFixture[str], recorded: Record, folder: Path
-) -> None:
-    """Two submissions may share a directory; a job's errors are its own."""
-    (folder / "13_sched.out").write_text("=>> PBS: job killed: mem 2kb exceeded limit 1kb\n")
-    assert "13_sched.out" not in "\n".join(run(capsys, "12", "--errors"))
-    assert "13_sched.out" in "\n".join(run(capsys, folder, "--errors"))
-
-
-def test_follow_of_an_ended_job_ends(capsys: pytest.CaptureFixture[str], recorded: Record, folder: Path) -> None:
-    """-f on a job that is over shows its last lines, an unfinished one too, and returns."""
-    (folder / "12_sched.out").write_text("1\n2\nunfinished")
-    assert run(capsys, "12", "-f", "--raw", "-n", 2)[-2:] == ["2", "unfinished"]
-
-
-def test_no_log_yet(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A directory without logs is no error."""
-    assert main(["tail", str(tmp_path)]) == 0
-    assert "no log yet" in capsys.readouterr().err
-
-
-def test_standard_input(folder: Path) -> None:
-    """A pipe is read to its end; --loss and -n work on it; a named pipe too."""
-    data = (folder / "12_job.out").read_bytes()
-    done = subprocess.run([*HPCJOB, "tail", "-", "--loss", "-n", "2"], input=data, capture_output=True, check=True)
-    assert [row.split()[0] for row in done.stdout.decode().splitlines()] == ["iteration", "1000", "11.000000"]
-    fifo = folder / "fifo"
-    os.mkfifo(fifo)
-    with subprocess.Popen([*HPCJOB, "tail", str(fifo), "--raw", "-n", "1"], stdout=subprocess.PIPE) as process:
-        fifo.write_bytes(b"a\nb\n")
-        assert process.communicate()[0] == b"b\n"
-
-
-def test_standard_input_is_shown_as_it_comes() -> None:
-    """With -f a line is seen while the writer goes on."""
-    command = [*HPCJOB, "tail", "-", "-f", "--raw"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(b"first\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == b"first\n"
-        process.stdin.close()
-        assert process.wait() == 0
-
-
-def test_follow_shows_what_is_appended(tmp_path: Path) -> None:
-    """-f waits for a file that is not there, shows new lines, and ends on Ctrl-C without a traceback."""
-    log = tmp_path / "12_job.out"
-    command = [*HPCJOB, "tail", str(tmp_path), "-f", "--raw"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert b"waiting" in process.stderr.readline()
-        log.write_bytes(b"hello\n")
-        assert process.stdout.readline() == f"==> {log} <==\n".encode()
-        assert process.stdout.readline() == b"hello\n"
-        process.send_signal(signal.SIGINT)
-        assert process.wait() == 130
-        assert process.stderr.read().strip() == b""
-
-
-def test_closed_pipe_is_no_error(folder: Path) -> None:
-    """``| head`` ends the command quietly."""
-    (folder / "12_job.out").write_text("x" * 100 + "\n" + "y\n" * 200_000)
-    command = [*HPCJOB, "tail", str(folder / "12_job.out"), "--raw", "-n", "all"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.readline()
-        process.stdout.close()
-        process.wait()
-        assert process.stderr.read() == b""
-
-
-def on_terminal(arguments: list[str], environment: dict[str, str]) -> str:
-    parent, child = pty.openpty()
-    try:
-        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", **environment}
-        with subprocess.Popen([*HPCJOB, "tail", *arguments], stdout=child, env=environment) as process:
-            os.close(child)
-            data = b""
-            while True:
-                try:
-                    piece = os.read(parent, 65536)
-                except OSError:  # how Linux tells that the other end is closed
-                    break
-                if not piece:
-                    break
-                data += piece
-            assert process.wait() == 0
-    finally:
-        os.close(parent)
-    return data.decode().replace("\r\n", "\n")
-
-
-def test_colours_on_a_terminal_only(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A terminal gets the same rows in colour, unbroken; NO_COLOR gets none; the log's own codes never pass."""
-    with (folder / "12_job.out").open("a") as file:
-        file.write("\x1b[2Jcleared [red]x[/red] :smile:\n")
-    for arguments in (["--loss"], ["--raw", "-n", "3"], ["--errors"]):
-        plain = run(capsys, folder, *arguments)
-        coloured = on_terminal([str(folder), *arguments], {})
-        assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).splitlines() == plain
-        assert "\x1b[" in coloured
-        assert "\x1b[2J" not in coloured
-    assert "\x1b[3" not in on_terminal([str(folder), "--loss"], {"NO_COLOR": "1"})
-
-
-def test_the_status_stands_at_the_bottom_of_a_terminal(folder: Path) -> None:
-    """As many fields as fit in a line, the first ones first; without a terminal there is none."""
-    coloured = on_terminal([str(folder / "12_job.out"), "-n", "2"], {"NO_COLOR": "1", "COLUMNS": "60"})
-    *_, last = re.sub(r"\x1b\[[0-9;]*m", "", coloured).splitlines()
-    assert last == "iteration 10/320000  loss 0.000123  163,840 tokens/s"
-    done = subprocess.run([*HPCJOB, "tail", str(folder / "12_job.out"), "-n", "2"], capture_output=True, check=True)
-    assert last not in done.stdout.decode()
-    assert b"\x1b" not in done.stdout
-
-
-def test_following_on_a_terminal_draws_the_status_anew(tmp_path: Path, golden: dict[str, Any]) -> None:
-    """It is wiped before a row is written, so that rows stand one below the other; Ctrl-C leaves the last one."""
-    log = tmp_path / "x.log"
-    own = golden["iteration_line"][0]["line"]
-    log.write_text(own)
-    parent, child = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "NO_COLOR": "1"}
-    with subprocess.Popen([*HPCJOB, "tail", str(log), "-f"], stdout=child, env=environment) as process:
-        os.close(child)
-        data = b""
-        while b"iteration 100/320000" not in data:
-            data += os.read(parent, 65536)
-        with log.open("a") as file:
-            file.write(own.replace("     100/", "     200/"))
-        while b"iteration 200/320000" not in data:
-            data += os.read(parent, 65536)
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(OSError):
-            while piece := os.read(parent, 65536):
-                data += piece
-        assert process.wait() == 130
-    os.close(parent)
-    text = re.sub(r"\x1b\[[0-9;]*m", "", data.decode().replace("\r\n", "\n"))
-    screen = re.sub(r"[^\n]*\r\x1b\[K", "", text)
-    assert [row.split()[0] for row in screen.splitlines()] == ["iteration", "100/320000", "200/320000", "iteration"]
-
-
 def test_imports_stay_light() -> None:
     """Showing a file imports neither torch nor submitit, nor rich where nobody sees colours."""
     code = (
@@ -470,7 +250,7 @@ def test_compressed_logs(capsys: pytest.CaptureFixture[str], folder: Path, suffi
     packed = folder.parent / f"12_job.out{suffix}"
     packed.write_bytes(pack(plain.read_bytes()))
     for options in (["--raw", "-n", "all"], ["--raw", "-n", "3"], ["--loss"], ["--errors"], []):
-        assert run(capsys, packed, *options) == run(capsys, plain, *options)
+        assert tail(capsys, packed, *options) == tail(capsys, plain, *options)
 
 
 def line_by_line(log: Path, options: list[str]) -> list[str]:
@@ -497,7 +277,7 @@ def test_whole_logs_read_by_shape_give_the_same(capsys: pytest.CaptureFixture[st
     lines = [texts[number] for number in range(longest) for texts in ranks if number < len(texts)]
     log.write_text("".join(f"{text}\n" for text in lines))
     for options in (["--nccl"], ["--errors"], ["--loss", "-n", "all"], ["--loss", "-n", "all", "--json"]):
-        whole = run(capsys, log, *options)
+        whole = tail(capsys, log, *options)
         slow = line_by_line(log, options)
         assert len(whole) > 3
         assert [re.sub(r'"line":\d+,', "", row) for row in whole] == slow
