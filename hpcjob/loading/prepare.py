@@ -172,8 +172,9 @@ class _Maker(msgspec.Struct, frozen=True, kw_only=True):
         places[""] = self.job_source.label
         if account_place:
             places["account"] = account_place
-        for name in self.cluster.env.keys() - job.env.keys():
-            places[f"env.{name}"] = self.profile_source.label
+        for name in self.cluster.env:
+            if name not in job.env:
+                places[f"env.{name}"] = self.profile_source.label
         return places
 
 

@@ -58,6 +58,10 @@ def test_json_holds_script_and_plan(job: Path, capsysbinary: pytest.CaptureFixtu
     assert document["plan"]["nodes"] == 2
     assert document["plan"]["profile"]["name"] == "lab"
     assert {*document} == {"script", "notes", "plan"}
+    places = document["plan"]["places"]
+    assert (places["nodes"], places["command"]) == ("--nodes", "job.yml:1")
+    of_profile = [key for key in places if key.startswith("env.")]
+    assert of_profile == [f"env.{name}" for name in document["plan"]["profile"]["env"]], "in one order in every process"
 
 
 @pytest.mark.parametrize(
