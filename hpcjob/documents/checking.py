@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from typing import Any, TypeVar
 
 import msgspec
@@ -70,6 +69,8 @@ def _as_list(document: Document, path: KeyPath, words: str) -> str | None:
     value = _value(document, path)
     if not words.startswith("expected a list") or not isinstance(value, str):
         return None
+    import shlex
+
     try:
         parts = shlex.split(value)
     except ValueError:

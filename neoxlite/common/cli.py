@@ -6,14 +6,12 @@ import errno
 import importlib
 import os
 import sys
-import traceback
 from collections.abc import Mapping
 from typing import Any, TextIO
 
 import click
 
 from neoxlite.common.errors import UserError
-from neoxlite.common.near import did_you_mean
 
 _OF_FILES = {
     errno.EACCES: "check who may read and write it (ls -ld); --debug shows what wanted to",
@@ -56,6 +54,8 @@ class LazyGroup(click.Group):
         """Find the command that ``args`` begin with; of an unknown one near names are offered."""
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
+            from neoxlite.common.near import did_you_mean
+
             offered = did_you_mean(name, self.list_commands(ctx))
             ctx.fail(f"No such command {name!r}" + (f"; {offered}" if offered else ""))
         return super().resolve_command(ctx, args)
@@ -122,6 +122,8 @@ def run(
 
 def _report(error: UserError, program: str, debug: bool, stream: TextIO) -> int:
     if debug:
+        import traceback
+
         traceback.print_exception(error, file=stream)
     print(f"{program}: {error.message}", file=stream)
     if error.hint:
