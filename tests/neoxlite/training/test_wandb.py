@@ -197,7 +197,8 @@ def _cut_off(ranks: Any, cut: str, folder: Path, environ: dict[str, str]) -> tup
     warnings.simplefilter("ignore")  # of the library, as in a process of its own
     os.chdir(folder)
     if cut == "namespace":
-        assert ctypes.CDLL(None).unshare(_CLONE_NEWNET) == 0
+        if ctypes.CDLL(None).unshare(_CLONE_NEWNET):
+            return -1, "", "a container without the right to make a namespace"
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     else:
         environ |= dict.fromkeys(("HTTPS_PROXY", "https_proxy"), "http://127.0.0.1:1")
@@ -215,6 +216,8 @@ def test_the_real_library_with_the_network_cut_off(cut: str, world: Any, text_da
         yaml.safe_dump({**TINY, "data_path": text_data, "train_iters": 3, "use_wandb": True})
     )
     ((code, out, err),) = world.run(1, _cut_off, cut, tmp_path, {**KEY, "HOME": str(tmp_path)})
+    if code < 0:
+        pytest.skip(err)
     assert code == 0, err
     assert "Weights & Biases: recording on this machine only: https://api.wandb.ai cannot be reached" in out
     (line,) = [line for line in out.splitlines() if "wandb sync " in line]
