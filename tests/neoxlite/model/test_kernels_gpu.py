@@ -151,7 +151,7 @@ def test_fp8_cast(dtype: torch.dtype, shape: tuple[int, int], cuda: torch.device
 
 @pytest.mark.parametrize(("recipe", "largest"), [("careful", 0.05), ("fastest", 0.08)])
 def test_fp8_linear(recipe: str, largest: float, cuda: torch.device) -> None:
-    """Of normal factors: 3.7 % of two in e4m3, 5.8 % of e4m3 and e5m2 (`test_fused.py`)."""
+    """Of normal factors: 3.7 % of two in e4m3, 5.8 % of e4m3 and e5m2 (`test_fused.py`); the bias is half of `out`."""
     if torch.cuda.get_device_capability(cuda) < (8, 9):
         pytest.skip("no fp8")
     tensors, references = leaves(torch.bfloat16, cuda, (8, 64, 256), (512, 256), (512,))
@@ -159,16 +159,46 @@ def test_fp8_linear(recipe: str, largest: float, cuda: torch.device) -> None:
     grad = torch.randn_like(out)
     out.backward(grad)
     wanted.backward(grad.double())
-    assert 0.03 < relative_error(out, wanted) < 0.05
+    assert 0.02 < relative_error(out, wanted) < 0.03
     for found, reference in zip(tensors[:2], references[:2], strict=True):
         assert 0.03 < relative_error(found.grad, reference.grad) < largest
     assert relative_error(tensors[2].grad, references[2].grad) < 1e-2
 
 
+@pytest.mark.parametrize("recipe", ["careful", "fastest"])
+@pytest.mark.parametrize("what", ["linear", "gelu", "rotary"])
+def test_fp8_is_what_a_cpu_computes(what: str, recipe: str, cuda: torch.device) -> None:
+    """Value and gradients beside the same casts on the CPU: a wrong scale, of which kernels find some, shows."""
+    if torch.cuda.get_device_capability(cuda) < (8, 9):
+        pytest.skip("no fp8")
+    tensors, _ = leaves(torch.bfloat16, cuda, (4, 64, 256), (768, 256), (768,))
+    copies = [tensor.detach().cpu().requires_grad_() for tensor in tensors]
+
+    def compute(x: Tensor, weight: Tensor, bias: Tensor) -> list[Tensor]:
+        if what == "linear":
+            return [fp8.linear(x, weight, bias, recipe=recipe)]
+        if what == "gelu":
+            return [linear_gelu(x, weight, bias, tanh=False, fp8=recipe)]
+        tables = Rotary(64, 10000.0).tables(64, x.device, torch.bfloat16)
+        return list(qkv_rotary(x, weight, bias, tables, (4, 4), fp8=recipe))
+
+    found, wanted = compute(*tensors), compute(*copies)
+    grads = [torch.randn_like(part) for part in found]
+    torch.autograd.backward(found, grads)
+    torch.autograd.backward(wanted, [grad.cpu() for grad in grads])
+    pairs = [*zip(found, wanted, strict=True), *((a.grad, b.grad) for a, b in zip(tensors, copies, strict=True))]
+    for one, other in pairs:
+        assert one is not None
+        assert relative_error(one.cpu(), other) < 0.02
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
 @pytest.mark.parametrize("recipe", [None, "careful", "fastest"])
 def test_a_compiled_model(recipe: str | None, cuda: torch.device) -> None:
-    """Loss and gradients of three blocks, all fused and compiled, against the same weights in fp64, plain."""
+    """Loss and gradients of three blocks, all fused and compiled, against the same weights in fp64, plain.
+
+    On a CPU, with the rest in fp32, the largest error of a gradient is 7.6 % (careful) and 13.3 % (fastest).
+    """
     spec = ModelSpec(
         num_layers=3,
         hidden_size=256,
@@ -195,4 +225,4 @@ def test_a_compiled_model(recipe: str | None, cuda: torch.device) -> None:
     assert loss.item() == pytest.approx(wanted.item(), rel=2e-3)
     for (name, parameter), reference in zip(model.named_parameters(), exact.parameters(), strict=True):
         error = relative_error(None if parameter.grad is None else parameter.grad.cpu(), reference.grad)
-        assert error < (0.05 if recipe is None else 0.25), (name, error)
+        assert error < {None: 0.05, "careful": 0.12, "fastest": 0.18}[recipe], (name, error)
