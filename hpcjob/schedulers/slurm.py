@@ -263,7 +263,7 @@ def _within(index: int, ranges: str) -> bool:
 
 def _reason(text: str) -> str | None:
     """Return squeue's reason, unless it repeats the state or the exit code."""
-    return None if text.strip() in ("", "None", "NonZeroExitCode", "TimeLimit") else text.strip()
+    return None if text.strip() in ("", "None", "NonZeroExitCode", "OutOfMemory", "TimeLimit") else text.strip()
 
 
 def _exit_code(state: State, text: str) -> int | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.cluster.testbed import cgroups
 from tests.cluster.testbed.hosts import Host, Hosts, namespaces_of, wait_for_end
 from tests.cluster.testbed.modules import ModuleTree
 from tests.cluster.testbed.processes import ProcessId
@@ -31,7 +32,14 @@ class Testbed:
     __test__ = False
 
     def __init__(
-        self, name: str | None = None, *, nodes: int = 2, gpus: int = 8, has_accounting: bool = True, base: Path = BASE
+        self,
+        name: str | None = None,
+        *,
+        nodes: int = 2,
+        gpus: int = 8,
+        has_accounting: bool = True,
+        limits_memory: bool = False,
+        base: Path = BASE,
     ) -> None:
         """``name`` is that of the run folder under ``base``; a new one if None."""
         base.mkdir(parents=True, exist_ok=True)
@@ -46,7 +54,8 @@ class Testbed:
             shared.mkdir()
         self.modules = ModuleTree(self.folder / "modules")
         self.hosts = Hosts(self.folder / "hosts", [self.folder, REPOSITORY], user_environment(self.folder))
-        self.slurm = Slurm(self.hosts, self.folder / "slurm", gpus=gpus, has_accounting=has_accounting)
+        options = {"has_accounting": has_accounting, "limits_memory": limits_memory}
+        self.slurm = Slurm(self.hosts, self.folder / "slurm", gpus=gpus, **options)
 
     @property
     def home(self) -> Path:
@@ -88,6 +97,7 @@ class Testbed:
         namespaces = namespaces_of(self.hosts.by_name.values())
         self.hosts.down()
         wait_for_end(namespaces)
+        cgroups.remove(self.folder.name)
         for end in (self._owner_read, self._owner_write):
             os.close(end)
         shutil.rmtree(self.folder)
@@ -144,6 +154,7 @@ def end(folder: Path) -> None:
     for host in reversed(hosts):
         host.holder.kill()
     wait_for_end(namespaces)
+    cgroups.remove(folder.name)
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,7 +1,7 @@
 """Slurm on the virtual hosts: munged and slurmctld on the login host, one slurmd a node.
 
 The settings that differ from a site's are those that make things happen at once, and those without which slurmd does
-not run outside systemd (no cgroups).
+not run outside systemd: no cgroups, unless memory is to be limited.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import stat
 from pathlib import Path
 
-from tests.cluster.testbed import accounting
+from tests.cluster.testbed import accounting, cgroups
 from tests.cluster.testbed.hosts import Host, Hosts
 from tests.cluster.testbed.processes import ProcessId, wait_until
 
@@ -27,8 +27,7 @@ SlurmctldPidFile=/run/slurmctld.pid
 SlurmdPidFile=/run/slurmd.pid
 SlurmctldLogFile={folder}/log/slurmctld.log
 SlurmdLogFile={folder}/log/slurmd.%n.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+{processes}
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=5
 MpiDefault=none
@@ -42,7 +41,6 @@ MinJobAge=300
 InactiveLimit=0
 PropagateResourceLimits=NONE
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
 SchedulerType=sched/backfill
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1,default_queue_depth=2000
 SlurmdParameters=config_overrides
@@ -63,12 +61,31 @@ AccountingStoreFlags=job_comment"""
 
 WITHOUT_ACCOUNTING = "AccountingStorageType=accounting_storage/none"
 
+WITHOUT_CGROUPS = """\
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectTypeParameters=CR_Core"""
+
+# What uses more memory than it asked for is killed.
+WITH_CGROUPS = """\
+ProctrackType=proctrack/cgroup
+TaskPlugin=task/cgroup
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=100"""
+
 
 class Slurm:
     """One Slurm cluster, with its files in ``folder``."""
 
     def __init__(
-        self, hosts: Hosts, folder: Path, *, gpus: int = 8, cpus: int = 16, has_accounting: bool = True
+        self,
+        hosts: Hosts,
+        folder: Path,
+        *,
+        gpus: int = 8,
+        cpus: int = 16,
+        has_accounting: bool = True,
+        limits_memory: bool = False,
     ) -> None:
         """``gpus`` and ``cpus`` are what each node claims to have."""
         self.hosts = hosts
@@ -76,6 +93,7 @@ class Slurm:
         self.gpus = gpus
         self.cpus = cpus
         self.has_accounting = has_accounting
+        self.limits_memory = limits_memory
 
     def up(self) -> None:
         """Start every daemon; returns when all nodes are idle."""
@@ -97,6 +115,8 @@ class Slurm:
 
     def start_slurmd(self, node: Host) -> None:
         """Start the daemon of one node."""
+        if self.limits_memory:
+            cgroups.give(node, self.folder)
         node.run("slurmd", "-N", node.name)
 
     def start_slurmctld(self, *options: str) -> None:
@@ -133,9 +153,12 @@ class Slurm:
                 cpus=self.cpus,
                 gpus=self.gpus,
                 accounting=WITH_ACCOUNTING if self.has_accounting else WITHOUT_ACCOUNTING,
+                processes=WITH_CGROUPS if self.limits_memory else WITHOUT_CGROUPS,
             )
         )
         (etc / "plugstack.conf").touch()
+        if self.limits_memory:
+            (etc / "cgroup.conf").write_text(cgroups.CGROUP_CONF)
         # A GPU of gres.conf must name a character device, else its count is 0: clones of the null device.
         for number in range(self.gpus):
             os.mknod(self.folder / "dev" / f"gpu{number}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))

@@ -20,6 +20,7 @@ QUEUE = """JOBID|STATE|REASON|NAME
 2_4|RUNNING|None|sweep
 3|PENDING|DependencyNeverSatisfied|chain
 4|RUNNING|None|gpt
+5|OUT_OF_MEMORY|OutOfMemory|o.sh
 """
 HISTORY = """JobID|State|ExitCode|JobName
 123|COMPLETED|0:0|a
@@ -101,7 +102,7 @@ def test_queue_is_read_with_arrays_names_and_reasons(tmp_path: Path, monkeypatch
     """Names may hold ``|``; a pending array speaks for each of its elements, the array itself for the liveliest."""
     fake_command(tmp_path / "bin", "squeue", f"cat <<'END'\n{QUEUE}END")
     monkeypatch.setenv("PATH", with_path(tmp_path / "bin"))
-    asked = ["1", "2", *(f"2_{index}" for index in range(9)), "3", "4"]
+    asked = ["1", "2", *(f"2_{index}" for index in range(9)), "3", "4", "5"]
     answer = SLURM.queue([JobRef(job_id, tmp_path) for job_id in asked])
     assert answer.problem is None
     assert answer.reports["1"].state is State.FAILED
@@ -112,6 +113,7 @@ def test_queue_is_read_with_arrays_names_and_reasons(tmp_path: Path, monkeypatch
     assert answer.reports["2"].state is State.RUNNING
     assert answer.reports["3"].reason == "DependencyNeverSatisfied"
     assert answer.reports["4"].reason is None
+    assert (answer.reports["5"].state, answer.reports["5"].reason) == (State.OUT_OF_MEMORY, None)
 
 
 def test_a_row_for_billions_of_elements_is_not_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
