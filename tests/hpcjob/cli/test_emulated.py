@@ -179,11 +179,12 @@ def test_without_history_the_exit_record_decides(site: MakeSite, system: System)
 def test_a_query_that_fails_ends_nothing(site: MakeSite, system: System, bad: dict[str, Any]) -> None:
     """Server down, output empty or cut: a running job is not over; when the server is back, all is well."""
     place = site(system)
-    place.submit("sleep 1; exit 0")
+    place.submit("until [[ -e go ]]; do sleep 0.1; done")
     place.until("RUNNING")
     place.emulator.set(**bad)
     assert place.status()["state"] in {"UNKNOWN", "RUNNING"}
     place.emulator.set(down=False, cut=None)
+    Path("go").touch()
     assert place.hpcjob("wait", "latest")[0] == 0
 
 

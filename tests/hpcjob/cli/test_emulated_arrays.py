@@ -20,6 +20,7 @@ from tests.hpcjob.jobs import with_path
 __all__ = ["site"]
 
 FREE = ["--set", "profile.limits.array=null"]
+UNTIL_TOLD = "until [[ -e go ]]; do sleep 0.1; done"
 WORK = "echo value=$0; sleep 0.3; exit $1"
 
 
@@ -90,12 +91,13 @@ def test_cancel_one_element(site: MakeSite, system: System) -> None:
 def test_a_query_that_fails_ends_no_element(site: MakeSite, system: System) -> None:
     """Half an answer says nothing of the elements that are not in it."""
     place = site(system)
-    (array,) = submit(place, write("many.yml", command=["sleep", "1.5"], array="0-2"))
+    (array,) = submit(place, write("many.yml", command=["bash", "-c", UNTIL_TOLD], array="0-2"))
     place.until("RUNNING")
     for bad in ({"down": True}, {"down": False, "cut": 300}):
         place.emulator.set(**bad)
         assert place.status()["state"] in {"UNKNOWN", "RUNNING"}
     place.emulator.set(cut=None)
+    Path("go").touch()
     assert place.hpcjob("wait", array["id"])[0] == 0
 
 
@@ -103,7 +105,7 @@ def test_a_query_that_fails_ends_no_element(site: MakeSite, system: System) -> N
 def test_chain_on_pbs(site: MakeSite) -> None:
     """afterok; after a failure PBS removes what waits without a word, and all behind it: the status says so."""
     place = site("pbs")
-    jobs = [write("a.yml", command=["bash", "-c", "until [[ -e go ]]; do sleep 0.1; done"]),
+    jobs = [write("a.yml", command=["bash", "-c", UNTIL_TOLD]),
             write("b.yml", command=["bash", "-c", "exit 3"]),
             write("c.yml", command=["touch", "c"]), write("d.yml", command=["touch", "d"])]  # fmt: skip
     ids = [job["id"] for job in submit(place, *jobs, "--chain")]
@@ -188,7 +190,7 @@ def test_commands_that_fail_end_no_element(
     """Three of ten commands fail: no end is told that has not come, none is another than it was."""
     monkeypatch.setattr(CommandScheduler, "query_timeout_s", 1.0)
     place = site(system)
-    work = "until [[ -e go ]]; do sleep 0.1; done; exit $0"
+    work = f"{UNTIL_TOLD}; exit $0"
     (array,) = submit(place, write("many.yml", command=["bash", "-c", work, "{array.index}"], array="0-2"))
     place.until("RUNNING")
     faulty = put_faults(tmp_path / "faults", COMMANDS[system], seed=11)
