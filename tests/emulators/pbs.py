@@ -5,9 +5,9 @@ from __future__ import annotations
 import getopt
 import getpass
 import itertools
+import os
 import re
 import shlex
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -205,7 +205,7 @@ def _environment(machine: Machine, job_id: str, job: Job) -> dict[str, str]:
 
 def _granted(select: str) -> Iterator[str]:
     """Yield the lines of the file of nodes, ``mpiprocs`` of each chunk; the script runs on the first, this machine."""
-    names = itertools.chain([socket.gethostname()], (f"hnode{number:03}" for number in itertools.count(2)))
+    names = itertools.chain([os.uname().nodename], (f"hnode{number:03}" for number in itertools.count(2)))
     for part in select.split("+"):
         chunks = re.match(r"\d+", part)
         processes = re.search(r":mpiprocs=(\d+)", part)
