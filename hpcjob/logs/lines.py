@@ -18,6 +18,8 @@ dmesg                  ``[ 1234.567890] text``
 Ray                    ``(Worker pid=12, ip=10.0.0.1) text``       host, process
 kubectl logs --prefix  ``[pod/trainer-0/main] text``               host
 MPICH, Intel MPI -l    ``[3] text``                                rank, once NCCL's lines show that it is one
+accelerate test        ``stderr: text``                            stream
+Open MPI, UCX          ``[node01:1234] text``                      host; stays in the text
 mpirun with timestamp  ``Fri Aug 11 12:31:45 2023[1,3]<stdout>:``  time
 =====================  ==========================================  ============================
 """
@@ -147,7 +149,7 @@ def clean(data: bytes) -> str:
 _PREFIX = re.compile(
     r"""
     \[(?:[^\s@\[\]]{1,255}@)?\d+,(?P<mpi_rank>\d+)\](?:\[[^\]\s]{1,255}\])?<(?P<stream>stdout|stderr|stddiag)>:[ ]?
-    |\[(?P<role>[A-Za-z_][A-Za-z_-]{0,63})(?P<role_rank>\d{1,7})\]:[ ]?
+    |\[(?P<role>[A-Za-z_][A-Za-z_-]{0,63})(?P<role_rank>\d{1,7})(?:\|\d{1,7})?\]:[ ]?
     |[ ]{0,6}(?P<srun_rank>\d{1,7}):[ ]
     |[ ]?\[?(?P<time>\d{4}-\d\d-\d\d[T ,]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[ ]?[+-]\d\d:?\d\d)?)\]?:?[ ]
     |(?P<american>\d\d/\d\d/\d{4}[ ]\d\d:\d\d:\d\d)[ ]
@@ -159,6 +161,8 @@ _PREFIX = re.compile(
         (?:,[ ]ip=(?P<ray_host>[\w.:-]{1,64}))?(?P<ray>\))[ ]
     |\[pod/(?P<pod>[A-Za-z0-9][\w.-]{0,252})(?:/[^\]\s]{1,253})?\][ ]
     |\[(?P<bracketed>\d{1,9})\][ ](?!(?:[^ ]+[ ])?NCCL[ ])
+    |(?P<stdio>stdout|stderr):[ ]
+    |(?P<native>\[(?P<native_host>[A-Za-z0-9][\w.-]{0,252}):\d{1,10}(?:[ ]?:\d{1,10}){0,2}\])[ ]
     |(?P<journal_host>[A-Za-z0-9][\w.-]{0,252})[ ](?=kernel:)
     |(?P<nccl_host>[A-Za-z0-9][\w.-]{0,252}):(?P<pid>\d{1,10}):\d{1,10}[ ](?:\[\d+\][ ])?
         (?=[^ ]*[ ]?(?:\(\w+\)[ ])?NCCL[ ])
@@ -178,7 +182,8 @@ _NO_HOSTS = re.compile(
     re.IGNORECASE,
 )
 _STEPD = "slurmstepd-"
-_EXCEPTION_ENDS = ("Error", "Exception", "Warning", "Timeout")
+_FILES = (".py", ".cpp", ".cc", ".cu", ".c", ".h", ".hpp", ".rs")
+_NO_HOSTS_END = ("Error", "Exception", "Warning", "Timeout", *_FILES)
 _PREFIXES_AT_MOST = 5
 
 
@@ -246,6 +251,12 @@ class LineParser:
                     break
                 if self._bracketed and self._rank is None and not _OF_A_LINE.match(text, match.end()):
                     rank = int(match["bracketed"])
+            elif kind == "stdio":
+                stream = match["stdio"]
+            elif kind == "native":
+                if host is None and self._is_host(match["native_host"]):
+                    host = match["native_host"]
+                break  # rules know these lines with it
             elif kind == "pid":
                 host, pid = match["nccl_host"], int(match["pid"])
                 self._hosts.add(host)
@@ -281,7 +292,7 @@ class LineParser:
     def _is_host(self, name: str) -> bool:
         if name in self._hosts:
             return True
-        if name.startswith(_STEPD) or name.endswith(_EXCEPTION_ENDS):  # urllib3.exceptions.MaxRetryError
+        if name.startswith(_STEPD) or name.endswith(_NO_HOSTS_END):  # urllib3.exceptions.MaxRetryError
             return False
         return _HOST_LIKE.fullmatch(name) is not None and _NO_HOSTS.fullmatch(name) is None
 

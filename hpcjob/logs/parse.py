@@ -78,12 +78,18 @@ def _count(text: str) -> int | None:
     return int(value) if value is not None and value.is_integer() else None
 
 
+def _milliseconds(text: str) -> float | None:
+    seconds = _number(text)
+    return None if seconds is None else round(1e3 * seconds, 6)
+
+
 _Reader = Callable[[str], float | int | None]
 # Key of the log line -> field of `Iteration` and how to read it. Megatron's names differ from GPT-NeoX's in a few.
 _FIELDS: dict[str, tuple[str, _Reader]] = {
     "samples/sec": ("samples_per_s", _number),
     "samples per second": ("samples_per_s", _number),
     "elapsed time per iteration (ms)": ("iteration_time_ms", _number),
+    "elapsed time per iteration (s)": ("iteration_time_ms", _milliseconds),
     "learning rate": ("lr", _number),
     "approx flops per GPU": ("tflops", _number),
     "throughput per GPU (TFLOP/s/GPU)": ("tflops", _number),

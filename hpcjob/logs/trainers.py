@@ -20,60 +20,35 @@ from typing import Any
 from hpcjob.logs.events import EngineStep, Event, Iteration, Layout, LossScale, Memory, Timers, Validation, origin
 from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
+from hpcjob.logs.trainer_fields import FIELDS, IS, NUMBER, fields, read_number
 
 _TEXT_LIMIT = 8192
-_N = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|NaN|inf|Infinity)"
-_IS = r"['\"]?[ ]{0,2}[:=]?[ ]{0,8}['\"]?"
 _STEP = lazy(
-    rf"(?<![\w/])(?:global[_ ]step|train/step|num_updates|[Ii]teration|[Ii]ter|[Ss]tep|STEP)s?{_IS}\[?(\d{{1,12}})"
+    r"(?<![\w/])(?:global_step/max_steps|global[_ ]step|train/step|num_updates|[Ii]teration|[Ii]ter|[Ss]tep|STEP)s?"
+    rf"{IS}\[?(\d{{1,12}})"
     r"(?![\d.]*\d?[a-zA-Z%])(?:[ ]?(?:/|of)[ ]{0,8}(\d{1,12}))?"
     r"|(?<![\w/])(?:[Ii]t|[Bb]atch)[ ]{1,8}\[?(\d{1,12})/[ ]{0,8}(\d{1,12})"
 )
-# Bars, fairseq's 'epoch 002:    225 / 1975', torchvision's 'Epoch: [0][ 415/1736]', Keras' '32/1875 [..'.
+# Bars, fairseq's 'epoch 002:    225 / 1975', torchvision's 'Epoch: [0][ 415/1736]', Keras' '32/1875 [..',
+# timm's 'Train: 0 [  50/2502 (  2%)]'.
 _BAR = lazy(
-    r"\|[ ]?(\d{1,12})/(\d{1,12}) \[\d|\bepoch \d+:? {1,8}(\d{1,12}) / (\d{1,12})\b"
-    r"|\bEpoch:? ?\[\d{1,6}\][ \t]{0,4}\[[ ]{0,8}(\d{1,12})/(\d{1,12})\]|^[ ]{0,8}(\d{1,12})/(\d{1,12}) (?:\[[=>.]|━)"
+    r"[|%][ ]?(\d{1,12})/(\d{1,12}) \[\d|\bepoch \d+:? {1,8}(\d{1,12}) / (\d{1,12})\b"
+    r"|\bEpoch:? ?\[\d{1,6}\][ \t]{0,4}\[[ ]{0,8}(\d{1,12})/(\d{1,12})\]"
+    r"|^[ ]{0,8}(\d{1,12})/(\d{1,12}) (?:\[[=>.]|━)|━ (\d{1,12})/(\d{1,12}) \d+:\d"
+    r"|\bTrain: \d{1,6} \[[ ]{0,8}(\d{1,12})/(\d{1,12}) \(|^[ ]{0,8}(\d{1,12})(?:/(\d{1,12}))? \| (?:train )?loss[ :=]"
 )
 _LOSS = lazy(
     rf"(?<![\w])(?P<kind>(?:[A-Za-z][A-Za-z_/.-]{{0,30}}[ _/-]|(?:[a-z]{{1,20}}/)?CrossEntropy"
     rf"|(?:train|training|lm|val|valid|validation|eval|test))?)"
-    rf"[Ll]oss(?: (?P<after>train|val|valid|eval|test)(?: \([^)]{{1,20}}\))?)?{_IS}(?P<value>{_N})(?![\w%])"
+    rf"[Ll]oss(?:_step)?(?: (?P<after>train|val|valid|eval|test)(?: \([^)]{{1,20}}\))?)?{IS}"
+    rf"(?P<value>{NUMBER})(?![\w%])"
 )
 # Lines about held-out data that call its loss just "loss": torchtitan, fairseq.
 _EVALUATES = lazy(r"\b(?:validate|[Ee]val(?:uation)?|[Vv]alidation) step\b|\bvalid on\b")
-_AND_HELD_OUT = lazy(rf"[Ll]oss train[^|]{{1,60}}, val(?: \([^)]{{1,20}}\))?: (?P<value>{_N})(?![\w/])")
+_AND_HELD_OUT = lazy(rf"[Ll]oss train[^|]{{1,60}}, val(?: \([^)]{{1,20}}\))?: (?P<value>{NUMBER})(?![\w/])")
 _HELD_OUT = lazy(r"(?:^|[_/ .-])(?:val|valid|validation|eval|test|dev)(?:$|[_/ .-])", re.IGNORECASE)
 # Parts of a loss that are not the loss: of experts, of routers, of distillation, of further heads.
 _PARTS = lazy(r"aux|z$|moe|balanc|router|mtp|kl|reg|distil|penalty|contrast", re.IGNORECASE)
-_FIELDS: dict[str, re.Pattern[str]] = {
-    "lr": lazy(rf"(?<![\w])(?:lr|LR|[Ll]earning[_ ][Rr]ate){_IS}(?P<value>{_N})"),
-    "grad_norm": lazy(rf"(?<![\w])(?:[Gg]rad[_ ]?[Nn]orm|gnorm|norm){_IS}(?P<value>{_N})"),
-    "tokens_per_s": lazy(
-        rf"(?<![\w])(?:tps|wps|[Tt]ok(?:en)?s?[_/ ](?:per[_ ])?s(?:ec(?:ond)?)?(?:/gpu|/device)?){_IS}(?P<value>{_N})"
-        rf"|(?P<after>{_N})[KkMG]? tok(?:ens)?/s(?:ec)?(?![\w/:=])|(?<![\w])throughput{_IS}(?P<last>{_N})(?! ?samples)"
-    ),
-    "tflops": lazy(
-        rf"(?<![\w])(?:model_)?(?:tflops|TFLOPs?|TFLOPS)(?:_per_gpu|/s/(?:device|GPU))?{_IS}(?P<value>{_N})"
-    ),
-    "mfu_percent": lazy(
-        rf"(?<![\w])(?:mfu|MFU){_IS}(?P<value>{_N})%|(?P<after>{_N})% (?:bf16 |fp16 )?MFU"
-        rf"|(?<![\w])(?:mfu|MFU){_IS}(?P<last>{_N})"
-    ),
-    "loss_scale": lazy(rf"(?<![\w])loss[_ ]scale{_IS}(?P<value>{_N})"),
-    "memory_gib": lazy(rf"(?<![\w])mem(?:ory)?{_IS}(?P<value>{_N}) ?Gi?B"),
-    "epoch": lazy(rf"(?<![\w])[Ee]poch{_IS}\[?(?P<value>{_N})"),
-}
-# How a line tells the time of an iteration, and the factor to milliseconds; a rate is turned over.
-_TIMES: tuple[tuple[re.Pattern[str], float], ...] = (
-    (lazy(rf"(?<![\w])(?:time|dt|iter[_ ]time|step[_ ]time|step_avg){_IS}({_N}) ?ms|({_N}) ms\b(?!/)"), 1.0),
-    (lazy(rf"(?<![\w])elapsed_time_per_iteration_ms{_IS}({_N})"), 1.0),
-    (lazy(rf"(?<![\w])train_step_timing in s{_IS}({_N})|(?<![\w])seconds: ({_N}), TFLOP"), 1e3),
-    (lazy(rf"(?<![\w])(?:iter|step)[_ ][Tt]ime{_IS}({_N}) ?s(?:ec)?\b|\(({_N}) sec/step\)|({_N})s/it\b"), 1e3),
-    (lazy(rf"({_N}) ?it/s\b"), -1e3),
-)
-_SUFFIX = lazy(r"[KkMGB](?![A-Za-z])")
-_THOUSANDS = {"K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
-"""As nanotron and others shorten a rate: 500K."""
 
 
 def parse(text: str, line: Line) -> list[Event]:
@@ -94,10 +69,6 @@ def parse(text: str, line: Line) -> list[Event]:
     return _iteration(text, line) if "loss" in text or "Loss" in text else []
 
 
-def _number(text: str) -> float:
-    return float(text.replace(",", "").replace("Infinity", "inf"))
-
-
 def _iteration(text: str, line: Line) -> list[Event]:
     if "train_runtime" in text:
         return []  # the Trainer's last entry: means over the whole run
@@ -105,7 +76,8 @@ def _iteration(text: str, line: Line) -> list[Event]:
     if trained is None and held_out is None:
         return []
     step = _STEP.search(text)
-    epoch = _FIELDS["epoch"].search(text)
+    found = FIELDS["epoch"].search(text)
+    epoch = None if found is None else found["value"] or found["after"]
     number, total = _step(step) if step is not None else _within_epoch(_BAR.search(text), epoch)
     if number is None and epoch is None:
         return []
@@ -117,13 +89,13 @@ def _iteration(text: str, line: Line) -> list[Event]:
                 shape="steps",
                 iteration=number,
                 train_iters=total,
-                loss=_number(trained),
-                **_fields(text),
+                loss=read_number(trained),
+                **fields(text),
             )
         )
     if held_out is not None:
-        at = f"iteration {number}" if number is not None else f"epoch {epoch['value'] if epoch else ''}"
-        events.append(Validation(**origin(line), at=at, iteration=number, loss=_number(held_out)))
+        at = f"iteration {number}" if number is not None else f"epoch {epoch or ''}"
+        events.append(Validation(**origin(line), at=at, iteration=number, loss=read_number(held_out)))
     return events
 
 
@@ -136,12 +108,12 @@ def _step(match: re.Match[str] | None) -> tuple[int | None, int | None]:
     return int(found[0]), None if found[1] is None else int(found[1])
 
 
-def _within_epoch(match: re.Match[str] | None, epoch: re.Match[str] | None) -> tuple[int | None, int | None]:
+def _within_epoch(match: re.Match[str] | None, epoch: str | None) -> tuple[int | None, int | None]:
     """Return the step that a bar shows and the last one of its epoch, counted from the start of the training."""
     number, total = _step(match)
-    if match is None or number is None or total is None or epoch is None or not epoch["value"].isdigit():
+    if match is None or number is None or total is None or epoch is None or not epoch.isdigit():
         return number, total
-    before = max(0, int(epoch["value"]) - match[0].startswith("epoch"))  # fairseq counts epochs from 1, others from 0
+    before = max(0, int(epoch) - match[0].startswith("epoch"))  # fairseq counts epochs from 1, others from 0
     return before * total + number, (before + 1) * total
 
 
@@ -165,42 +137,6 @@ def _losses(text: str) -> tuple[str | None, str | None]:
     return trained, held_out
 
 
-def _fields(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, pattern in _FIELDS.items():
-        match = pattern.search(text)
-        if match is not None:
-            group = next(group for group, text_of_it in match.groupdict().items() if text_of_it)
-            value = _number(match[group])
-            if name == "tokens_per_s":
-                value *= _thousands(text, match.end(group))
-            if name == "mfu_percent" and value < 0:
-                continue  # nanoGPT's way to say that it is not known yet
-            found[name] = 100 * value if name == "mfu_percent" and value <= 1 and "%" not in match[0] else value
-    time_ms = _time_ms(text)
-    if time_ms is not None:
-        found["iteration_time_ms"] = time_ms
-    return found
-
-
-def _thousands(text: str, place: int) -> float:
-    suffix = _SUFFIX.match(text, place)
-    return _THOUSANDS[suffix[0].upper()] if suffix else 1
-
-
-def _time_ms(text: str) -> float | None:
-    for pattern, factor in _TIMES:
-        match = pattern.search(text)
-        if match is None:
-            continue
-        place = next(number for number, group in enumerate(match.groups(), 1) if group is not None)
-        value = _number(match[place]) * _thousands(text, match.end(place))
-        if factor > 0:
-            return round(value * factor, 6)
-        return round(-factor / value, 6) if value > 0 else None
-    return None
-
-
 _ENGINE = lazy(
     r"\bstep=(?P<step>\d{1,12}), skipped=(?P<skipped>\d{1,12}), lr=\[(?P<lr>[^\]]{1,400})\]"
     r"|\bglobal_step=(?P<global_step>\d{1,12}), RunningAvgSamplesPerSec=[\d.]+, CurrSamplesPerSec=(?P<rate>[\d.]+)"
@@ -212,8 +148,8 @@ def _engine_step(text: str, line: Line) -> Event | None:
     if match is None:
         return None
     if match["step"] is None:
-        return EngineStep(**origin(line), step=int(match["global_step"]), samples_per_s=_number(match["rate"]))
-    rates = [_number(rate) for rate in re.findall(_N, match["lr"])]
+        return EngineStep(**origin(line), step=int(match["global_step"]), samples_per_s=read_number(match["rate"]))
+    rates = [read_number(rate) for rate in re.findall(NUMBER, match["lr"])]
     return EngineStep(**origin(line), step=int(match["step"]), skipped=int(match["skipped"]), lr=rates)
 
 
@@ -271,8 +207,8 @@ def _overflow(text: str, line: Line) -> list[Event]:
         LossScale(
             **origin(line),
             overflow=True,
-            tried=None if tried is None else _number(tried.rstrip(".")),
-            scale=None if now is None else _number(now.rstrip(".")),
+            tried=None if tried is None else read_number(tried.rstrip(".")),
+            scale=None if now is None else read_number(now.rstrip(".")),
             hysteresis=None if match["left"] is None else int(match["left"]),
         )
     ]
