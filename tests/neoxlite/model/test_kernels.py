@@ -98,7 +98,7 @@ def test_blocks_in_fp8_share_a_graph(config_of: Any) -> None:
     """Spared blocks have one graph and those in fp8 another, whole; gradients are those of blocks not compiled."""
     import torch._dynamo
 
-    spec = ModelSpec.from_config(config_of(num_layers=5), 64)
+    spec = ModelSpec.from_config(config_of(num_layers=3), 64)
     model = GPTModel(spec)
     initialise(model, spec, seed=1)
     use_kernels(model, Kernels(fused_gelu=True, fused_rotary=True, deferred_residual=True, fp8="careful"))
