@@ -103,7 +103,8 @@ def test_batch_jobs_end_in_their_states(bed: Testbed) -> None:
     for state in ("CANCELLED", "TIMEOUT"):
         wait_for_state(bed, jobs[state], "RUNNING")
     bed.login.run("scancel", jobs["CANCELLED"])
-    bed.login.run("scontrol", "update", f"jobid={jobs['TIMEOUT']}", "EndTime=now+2")  # Slurm refuses the second of the start
+    # Slurm refuses an end in the second of the start.
+    bed.login.run("scontrol", "update", f"jobid={jobs['TIMEOUT']}", "EndTime=now+2")
     for state, job in jobs.items():
         wait_for_state(bed, job, state)
 

@@ -63,7 +63,8 @@ def test_timeout(user: User) -> None:
     """A job that Slurm ends at its walltime is a TIMEOUT."""
     job = user.submit(user.write_job("long", kind="cpu", command=SLEEP, stop_before_s=0))
     user.wait_for_state(job, "RUNNING")
-    user.run("scontrol", "update", f"jobid={job}", "EndTime=now+2")  # Slurm refuses the second of the start
+    # Slurm refuses an end in the second of the start.
+    user.run("scontrol", "update", f"jobid={job}", "EndTime=now+2")
     user.wait_for_state(job, "TIMEOUT")
 
 
