@@ -13,7 +13,14 @@ from typing import Any, Final, NoReturn
 
 from neoxlite.errors import ConfigError
 
-_COMMANDS: Final = {"train": "train", "eval": "evaluate", "evaluate": "evaluate", "generate": "generate"}
+_COMMANDS: Final = {
+    "train": "train",
+    "pretrain_gpt2": "train",  # until v2.0, and so text_gen_gpt2
+    "eval": "evaluate",
+    "evaluate": "evaluate",
+    "generate": "generate",
+    "text_gen_gpt2": "generate",
+}
 # Options that set a key of the configuration of the same name.
 _KEYS: Final = ("wandb_group", "wandb_run_name", "wandb_team", "sample_input_file", "sample_output_file")
 _REFUSED: Final = {
@@ -25,7 +32,10 @@ _REFUSED: Final = {
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"deepy: {message}", hint="use: deepy.py train.py [-d DIR] [-H HOSTFILE] CONFIG.yml...")
+        hint = "use: deepy.py train.py [-d DIR] [-H HOSTFILE] CONFIG.yml..."
+        if message.startswith("unrecognized arguments"):
+            hint = "keys of the configuration stand in a file here; neoxlite launch --set KEY=VALUE takes them one by one"
+        raise ConfigError(f"deepy: {message}", hint=hint)
 
 
 def translate(argv: Sequence[str]) -> list[str]:

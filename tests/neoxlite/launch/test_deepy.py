@@ -24,6 +24,8 @@ TRAIN = ["launch", "--command", "train"]
         ("train.py a.yml --hostfile hosts", [*TRAIN, "--hostfile", "hosts", "--", "a.yml"]),
         ("train.py a.yml --iteration 100", [*TRAIN, "--iteration", "100", "--", "a.yml"]),
         ("train.py a.yml --wandb_group g", [*TRAIN, "--set", 'wandb_group="g"', "--", "a.yml"]),
+        ("pretrain_gpt2.py -d configs small.yml", [*TRAIN, "-d", "configs", "--", "small.yml"]),
+        ("text_gen_gpt2.py -d configs small.yml", ["generate", "-d", "configs", "--", "small.yml"]),
         ("eval.py -d c a.yml", ["launch", "--command", "evaluate", "-d", "c", "--", "a.yml"]),
         (
             "generate.py a.yml -i in.txt -o 出.txt",
@@ -34,6 +36,13 @@ TRAIN = ["launch", "--command", "train"]
 def test_lines_of_users(line: str, expected: list[str]) -> None:
     """Options stand before, between and behind the files."""
     assert translate(line.split()) == expected
+
+
+def test_a_key_as_an_option_is_told_where_keys_stand() -> None:
+    """GPT-NeoX's own deepy.py refuses them too."""
+    with pytest.raises(ConfigError, match="unrecognized arguments: --lr 1e-4") as caught:
+        translate("train.py a.yml --lr 1e-4".split())
+    assert "--set KEY=VALUE" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(

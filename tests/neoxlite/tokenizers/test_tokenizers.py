@@ -394,9 +394,10 @@ _POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:6a8f\nsize 4
     [
         (_POINTER, "a pointer of Git LFS, not the file itself", "git lfs pull"),
         (b"\n<!DOCTYPE html><html>404</html>", "a page of HTML, as a failed download leaves it", "download it again"),
-        (gzip.compress(b"{}"), "compressed by gzip", "unpack it first"),
+        (gzip.compress(b"{}", mtime=0), "compressed by gzip", "unpack it first"),
         (b"PK\x03\x04" + b"0" * 40, "a zip archive", "unpack it first"),
     ],
+    ids=["Git LFS", "HTML", "gzip", "zip"],
 )
 def test_what_lies_in_place_of_a_vocabulary(content: bytes, words: str, hint: str, tmp_path: Path) -> None:
     """What a clone without LFS and a failed download leave is called what it is, whatever kind is asked for."""
