@@ -34,7 +34,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         hint = "use: deepy.py train.py [-d DIR] [-H HOSTFILE] CONFIG.yml..."
         if message.startswith("unrecognized arguments"):
-            hint = "keys of the configuration stand in a file here; neoxlite launch --set KEY=VALUE takes them one by one"
+            hint = (
+                "keys of the configuration stand in a file here; neoxlite launch --set KEY=VALUE takes them one by one"
+            )
         raise ConfigError(f"deepy: {message}", hint=hint)
 
 

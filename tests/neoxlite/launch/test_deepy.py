@@ -41,7 +41,7 @@ def test_lines_of_users(line: str, expected: list[str]) -> None:
 def test_a_key_as_an_option_is_told_where_keys_stand() -> None:
     """GPT-NeoX's own deepy.py refuses them too."""
     with pytest.raises(ConfigError, match="unrecognized arguments: --lr 1e-4") as caught:
-        translate("train.py a.yml --lr 1e-4".split())
+        translate(["train.py", "a.yml", "--lr", "1e-4"])
     assert "--set KEY=VALUE" in str(caught.value.hint)
 
 
