@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from typing import TYPE_CHECKING
 
 from hpcjob.after import Condition, Dependency, wanted
@@ -44,6 +45,11 @@ def found(job: JobFile, profile: ClusterProfile, *, ask: bool) -> tuple[list[Dep
         except UnknownJobError as error:
             if not _ID.fullmatch(name):
                 raise InputError(f"after: {error.message}", hint=error.hint) from None
+            if profile.scheduler.type == "local":  # pids come again: only the records know which job was meant
+                raise InputError(
+                    f"after: no job {name} of this machine is recorded",
+                    hint=f"hpcjob list --all shows them; hpcjob attach {name} -p local for a process started by hand",
+                ) from None
             notes.append(f"after: job {name} is not recorded here; it is taken for an id of {profile.name}")
             dependencies.append(Dependency(condition=condition, id=name, own_id=name))
             continue
@@ -52,6 +58,7 @@ def found(job: JobFile, profile: ClusterProfile, *, ask: bool) -> tuple[list[Dep
                 f"after: job {record.id} is one of {record.profile}, this one is for {profile.name}",
                 hint="one scheduler does not know the jobs of another: hpcjob wait, then submit",
             )
+        _check_machine(record, profile)
         status = _status(record, index, ask)
         if status is None or not status.state.ended:
             dependencies.append(_dependency(record, condition, profile))
@@ -63,6 +70,15 @@ def found(job: JobFile, profile: ClusterProfile, *, ask: bool) -> tuple[list[Dep
                 hint="leave `after` out, or submit that job again first",
             )
     return dependencies, notes
+
+
+def _check_machine(record: Record, profile: ClusterProfile) -> None:
+    """Raise InputError for a job of another machine: its pids mean something there alone."""
+    if profile.scheduler.type == "local" and record.server != (here := socket.gethostname()):
+        raise InputError(
+            f"after: job {record.id} is one of {record.server}, this is {here}",
+            hint=f"submit there, or hpcjob wait {record.id} there first",
+        )
 
 
 def _status(record: Record, index: Index, ask: bool) -> Status | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 
 from hpcjob.cli import main
 from hpcjob.tracking.index import read_index
+from tests.hpcjob.jobs import submit_local
 
 WORK = "echo value=$0; echo + >>times; sleep 0.4; echo - >>times; exit $1"
 Hpcjob = Callable[..., tuple[int, str, str]]
@@ -148,7 +150,13 @@ def test_cancel_what_waits(here: Path, hpcjob: Hpcjob) -> None:
 
 @pytest.mark.parametrize(
     ("after", "words"),
-    [("nothing", "no jobs are recorded"), ("any:nothing", "no jobs are recorded"), ("", "empty name")],
+    [
+        ("nothing", "no jobs are recorded"),
+        ("any:nothing", "no jobs are recorded"),
+        ("", "empty name"),
+        ("99999999", "no job 99999999 of this machine is recorded"),
+        ("any:1", "no job 1 of this machine is recorded"),
+    ],
 )
 def test_after_what_is_not_there(here: Path, hpcjob: Hpcjob, after: str, words: str) -> None:
     """Refused before anything is submitted."""
@@ -156,6 +164,15 @@ def test_after_what_is_not_there(here: Path, hpcjob: Hpcjob, after: str, words: 
     assert (code, words in err) == (2, True)
     assert not read_index().records
     assert [path.name for path in here.iterdir()] == ["a.yml"]
+
+
+def test_after_a_job_of_another_machine(here: Path, hpcjob: Hpcjob) -> None:
+    """Its pids mean something there alone: refused, and nothing is submitted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("socket.gethostname", lambda: "elsewhere")
+        there = submit_local("exit 0")
+    code, _, err = hpcjob("render", write("a.yml", command=["true"]), "-p", "local", "--after", f"any:{there.id}")
+    assert (code, f"job {there.id} is one of elsewhere, this is {socket.gethostname()}" in err) == (2, True)
 
 
 @pytest.mark.ci
