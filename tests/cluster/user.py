@@ -12,11 +12,10 @@ from typing import Any
 import yaml
 
 from tests.cluster.testbed import Testbed
-from tests.cluster.testbed.modules import init_script
 from tests.cluster.testbed.processes import TestbedError, wait_until
+from tests.cluster.testbed.profile import PROFILE, write_profile
 
 BIN = Path(sys.executable).parent
-PROFILE = "testbed"
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"}
 
 
@@ -32,23 +31,8 @@ class User:
         self.environment = {"XDG_STATE_HOME": str(bed.home / "state" / folder.relative_to(bed.work))}
 
     def write_profile(self, changes: Mapping[str, Any] | None = None, name: str = PROFILE) -> str:
-        """Write a profile of the test bed into the user's own profiles: ``lab``, as its comments say to change it."""
-        profile: dict[str, Any] = {
-            "extends": "lab",
-            "name": name,
-            "title": "two virtual nodes",
-            "node": {"gpus": 0},
-            "modules": {"init": init_script()},
-            # Open MPI wants to be told that root is meant; the test bed has no other user.
-            "env": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1"},
-            "paths": {"not_shared": ["/tmp"]},
-            "limits": {"default_walltime": "10:00"},
-        }
-        profile.update(changes or {})
-        path = self.bed.home / ".config" / "hpcjob" / "cluster_profiles" / f"{name}.yml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump(profile, sort_keys=False))
-        return name
+        """Write a profile of the test bed into the user's own profiles."""
+        return write_profile(self.bed.home, changes, name)
 
     def write_job(self, name: str, **keys: Any) -> Path:
         """Write a job file into the user's folder."""

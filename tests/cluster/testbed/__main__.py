@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from tests.cluster.testbed.bed import BASE, Testbed, end, recorded_hosts
+from tests.cluster.testbed.profile import write_profile
 from tests.cluster.testbed.requirements import missing_services
 
 
@@ -25,8 +26,11 @@ def up(options: argparse.Namespace) -> None:
     began = time.monotonic()
     bed = Testbed(options.name, nodes=options.nodes, gpus=options.gpus, has_accounting=not options.no_accounting)
     bed.up()
+    profile = write_profile(bed.home)
     bed.keep()
-    print(f"{bed.folder} is up ({time.monotonic() - began:.1f} s): {' '.join(bed.hosts.by_name)}")
+    print(
+        f"{bed.folder} is up ({time.monotonic() - began:.1f} s): {' '.join(bed.hosts.by_name)}; hpcjob's profile there: {profile}"
+    )
 
 
 def execute(options: argparse.Namespace) -> None:
