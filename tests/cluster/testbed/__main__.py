@@ -28,9 +28,8 @@ def up(options: argparse.Namespace) -> None:
     bed.up()
     profile = write_profile(bed.home)
     bed.keep()
-    print(
-        f"{bed.folder} is up ({time.monotonic() - began:.1f} s): {' '.join(bed.hosts.by_name)}; hpcjob's profile there: {profile}"
-    )
+    names = " ".join(bed.hosts.by_name)
+    print(f"{bed.folder} is up ({time.monotonic() - began:.1f} s): {names}; hpcjob's profile there: {profile}")
 
 
 def execute(options: argparse.Namespace) -> None:
