@@ -22,6 +22,19 @@ RANK_SH = ScriptText('"$jobdir/rank.sh"')
 NODE_SH = ScriptText('"$jobdir/node.sh"')
 
 
+def is_lone_rank(plan: Plan) -> bool:
+    """Whether the job is one process of a command, and no launcher was chosen: it needs neither agent nor torch."""
+    is_free = plan.job.command is not None and plan.job.launcher is None
+    return is_free and plan.world_size == 1 and plan.profile.scheduler.type != "slurm"
+
+
+def on_this_node(plan: Plan, step_file: ScriptText) -> list[Word]:
+    """Return the words that start the ranks of the only node, this one: by torchrun's agent, a lone rank directly."""
+    if is_lone_rank(plan):
+        return ["env", "RANK=0", "WORLD_SIZE=1", "LOCAL_RANK=0", "bash", RANK_SH, step_file]
+    return ["bash", NODE_SH, step_file, "0"]
+
+
 def has_option(arguments: Sequence[str], *names: str) -> bool:
     """Whether the profile's own ``arguments`` give one of these options: as ``--x y``, ``-x y`` or ``--x=y``."""
     given = {argument.partition("=")[0].lstrip("-") for argument in arguments if argument.startswith("-")}

@@ -6,7 +6,7 @@ out the ``host:`` prefix, ``-f`` starts all nodes at once (by default 32), ``%n`
 
 from __future__ import annotations
 
-from hpcjob.launchers.base import NODE_SH, Word
+from hpcjob.launchers.base import NODE_SH, Word, on_this_node
 from hpcjob.plan import Plan
 from hpcjob.quoting import ScriptText
 
@@ -14,7 +14,7 @@ from hpcjob.quoting import ScriptText
 def launch(plan: Plan, step_file: ScriptText) -> list[list[Word]]:
     """Start an agent on each node; directly where the only node is this one (pdsh replaces ``%n`` for several only)."""
     if plan.nodes == 1:
-        return [["bash", NODE_SH, step_file, "0"]]
+        return [on_this_node(plan, step_file)]
     hosts: list[Word] = ["-f", str(plan.nodes), "-w", ScriptText('"$hosts"')]
     words: list[Word] = ["pdsh", "-S", "-N", "-R", "ssh", *plan.profile.launcher.pdsh_args, *hosts]
     return [words, ["bash", _remote(NODE_SH), _remote(step_file), "%n"]]

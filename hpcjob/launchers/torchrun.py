@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpcjob.launchers import mpirun, srun
-from hpcjob.launchers.base import NODE_SH, Word
+from hpcjob.launchers.base import NODE_SH, Word, on_this_node
 from hpcjob.plan import Plan
 from hpcjob.quoting import ScriptText
 
@@ -14,5 +14,5 @@ def launch(plan: Plan, step_file: ScriptText) -> list[list[Word]]:
     if plan.profile.scheduler.type == "slurm":
         return [srun.start(plan, 1), [*agent, "srun"]]
     if plan.nodes == 1:
-        return [[*agent, "0"]]
+        return [on_this_node(plan, step_file)]
     return [mpirun.start(plan, 1), [*agent, "mpirun"]]

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from hpcjob.job import Python
+from hpcjob.launchers.base import is_lone_rank
 from hpcjob.plan import Plan, PlannedStep
 
 
 def python_context(plan: Plan, python: Python, steps: Sequence[PlannedStep]) -> dict[str, Any]:
     """Return what a script needs to enter ``python``, with the packages that ``steps`` import from it."""
     packages = ["neoxlite", "deepspeed"] if any(step.is_train for step in steps) else []
-    if any(step.is_train or step.launcher in ("torchrun", "pdsh") for step in steps):
+    agents = any(step.launcher in ("torchrun", "pdsh") for step in steps) and not is_lone_rank(plan)
+    if packages or agents:
         packages.append("torch")
     return {
         "venv": python.venv,
@@ -24,6 +26,7 @@ def python_context(plan: Plan, python: Python, steps: Sequence[PlannedStep]) -> 
         "executable": python.executable,
         "executable_failure": f"python.executable: there is no {python.executable}",
         "packages": packages,
+        "for_agents": packages == ["torch"],
     }
 
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 e7f7c336032e
+# template local.sh.j2 over base.sh.j2 and parts, sha256 e1db233103cb
 # submit: bash FILE
 
 set -euo pipefail

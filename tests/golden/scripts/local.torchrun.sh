@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 fd0702f583ff
+# template local.sh.j2 over base.sh.j2 and parts, sha256 ae23b851be9d
 # submit: bash FILE
 
 set -euo pipefail

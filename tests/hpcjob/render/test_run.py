@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -207,6 +208,29 @@ def test_missing_packages(world: World) -> None:
     run = world.run(world.plan("lab", train={"configs": ["a.yml"]}))
     assert run.code == 87
     assert "python has no package deepspeed torch (pip install" in run.log
+
+
+@pytest.mark.parametrize(
+    ("job", "code"),
+    [
+        ({}, 0),
+        ({"launcher": "mpirun", "procs_per_node": 2}, 0),
+        ({"launcher": "torchrun"}, 87),
+        ({"procs_per_node": 2}, 87),
+    ],
+)
+def test_torch_is_needed_for_several_processes_only(world: World, job: dict[str, Any], code: int) -> None:
+    """One process of a command on this machine is started directly; where torchrun is used, it says what needs none."""
+    (world.bin / "python").write_text('#!/bin/bash\n[[ $1 != -c ]] || echo "torch"\n')
+    work = ["bash", "-c", 'echo "$RANK $LOCAL_RANK of $WORLD_SIZE at $MASTER_ADDR"']
+    run = world.run(world.plan("local", command=work, **job))
+    assert run.code == code, run.log
+    if code:
+        assert "has no package torch" in run.log
+        assert "launcher: mpirun or srun, or a command under steps, needs none" in run.log
+    elif not job:
+        assert "0 0 of 1 at 127.0.0.1\n" in run.log
+        assert run.record["code"] == 0
 
 
 def test_venv_is_activated_for_the_ranks(world: World) -> None:
