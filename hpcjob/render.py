@@ -62,7 +62,8 @@ def render_with_notes(
     with placed(plan.places, JobFile.__struct_fields__), _mendable(main, loader):
         context = {**job_context(plan, jobdir), **(shell_context(plan) if interactive else {})}
         text = environment(loader, scheduler).get_template(main).render(context)
-    told = tuple(f"template {name} is {path}" for name, path in loader.own().items())
+    own = ", ".join(map(str, loader.own()))
+    told = (f"not the shipped templates: {own}",) if own else ()
     header = _header(plan, loader, interactive=interactive) + "".join(f"# note: {comment(note)}\n" for note in told)
     return Rendered(text.replace(f"\n{_SOURCES_LINE}", f"\n{header}", 1), (*plan.notes, *told))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import textwrap
 from collections.abc import Callable, Sequence
@@ -55,10 +56,15 @@ class Loader(jinja2.BaseLoader):
         """Hexadecimal digest of all templates that were loaded, in order."""
         return self._digest.hexdigest()
 
-    def own(self) -> dict[str, Path]:
-        """Return those of the user's that were used, name -> path."""
+    def own(self) -> list[Path]:
+        """Return those of the user's that were used and are not, byte for byte, the shipped ones of their names."""
         ours = resources.shipped(KIND)
-        return {name: path for name, path in self.used.items() if not path.is_relative_to(ours)}
+        return [path for name, path in self.used.items() if not _same(path, ours / name)]
+
+
+def _same(path: Path, shipped: Path) -> bool:
+    """Whether a template is the shipped one, or a copy of it, as in a checkout beside an installation."""
+    return path == shipped or (shipped.is_file() and filecmp.cmp(path, shipped, shallow=False))
 
 
 def environment(loader: Loader, scheduler: SchedulerName) -> jinja2.Environment:

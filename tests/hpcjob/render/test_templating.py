@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
 from hpcjob.errors import HpcjobError
 from hpcjob.render import render, render_with_notes
+from hpcjob.resources import shipped
 from tests.hpcjob.render.plans import plan
 
 
@@ -88,7 +90,7 @@ def test_a_template_may_extend_a_shipped_one(own_place: Path) -> None:
     )
     rendered = render_with_notes(plan("lab"), template=path)
     assert "\n#SBATCH --x\n# a laboratory's" in rendered.script
-    assert rendered.notes == (f"template given is {path}",)
+    assert rendered.notes == (f"not the shipped templates: {path}",)
 
 
 def test_a_template_of_the_users_comes_first_and_is_announced(own_place: Path) -> None:
@@ -99,13 +101,25 @@ def test_a_template_of_the_users_comes_first_and_is_announced(own_place: Path) -
     (folder / "rank.sh").write_text("# mine\n")
     rendered = render_with_notes(plan("lab"))
     assert "# mine\n" in rendered.script
-    assert rendered.notes == ("template parts/rank.sh is templates/parts/rank.sh",)
-    assert "# note: template parts/rank.sh is templates/parts/rank.sh\n" in rendered.script
+    assert rendered.notes == ("not the shipped templates: templates/parts/rank.sh",)
+    assert "# note: not the shipped templates: templates/parts/rank.sh\n" in rendered.script
 
     def digest(script: str) -> str:
         return next(line for line in script.split("\n") if line.startswith("# template "))
 
     assert digest(rendered.script) != digest(usual)
+
+
+def test_copies_of_the_shipped_templates_are_no_news(own_place: Path) -> None:
+    """A checkout beside an installation: nothing is said of a copy, and of those that differ one line says all."""
+    copytree(shipped("templates"), own_place / "templates")
+    assert render_with_notes(plan("lab")).notes == ()
+    for name in ("rank.sh", "common.sh"):
+        with (own_place / "templates" / "parts" / name).open("a") as file:
+            file.write("# mine\n")
+    (said,) = render_with_notes(plan("lab")).notes
+    assert said.startswith("not the shipped templates: ")
+    assert sorted(said.partition(": ")[2].split(", ")) == ["templates/parts/common.sh", "templates/parts/rank.sh"]
 
 
 def test_notes_of_the_plan_are_comments() -> None:
