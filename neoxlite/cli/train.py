@@ -28,20 +28,21 @@ def train(
       torchrun --nproc-per-node 8 -m neoxlite train 2-7B.yml
       neoxlite train run.yml --set train_iters=1000 --set optimizer.params.lr=3.0e-4
 
-    A stop file (NEOXLITE_STOP_FILE) or SIGTERM saves a checkpoint and ends the run, with exit code 85 for the walltime
-    and 86 otherwise. Before the first iteration SIGTERM ends the run at once, with nothing to save.
+    A stop file (NEOXLITE_STOP_FILE), SIGTERM or Ctrl-C saves a checkpoint and ends the run, with exit code 85 for the
+    walltime and 86 otherwise; a second Ctrl-C ends it at once, with 130. Before the first iteration a signal ends the
+    run at once, with nothing to save.
     """
     from neoxlite.config import load_config, parse_assignments
     from neoxlite.parallel.ranks import ranks_from_environment
     from neoxlite.training.environment import RunFiles
     from neoxlite.training.outcome import Progress, failure_recorded
-    from neoxlite.training.sigterm import Sigterm
+    from neoxlite.training.signals import EndSignals
 
     files = RunFiles.from_environment()
     ranks = ranks_from_environment()
     # From here on, so that a mistake in the configuration is in the outcome too, as is a torch that cannot be imported.
     outcome_file, progress = files.outcome if ranks.rank == 0 else None, Progress()
-    with failure_recorded(outcome_file, progress), Sigterm(outcome_file, progress):
+    with failure_recorded(outcome_file, progress), EndSignals(outcome_file, progress):
         overrides = parse_assignments(assignments)
         if iteration is not None:
             overrides["iteration"] = iteration

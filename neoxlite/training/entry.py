@@ -16,8 +16,9 @@ from neoxlite.parallel.topology import Grid, create_topology
 from neoxlite.parallel.watch import PeerWatch
 from neoxlite.training.engine import check_supported
 from neoxlite.training.environment import RunFiles
+from neoxlite.training.log_stream import unfailing_stdout
 from neoxlite.training.outcome import Outcome, Progress, failure_recorded, record_failure
-from neoxlite.training.sigterm import Sigterm
+from neoxlite.training.signals import EndSignals
 
 if TYPE_CHECKING:
     from neoxlite.config import NeoxConfig
@@ -37,14 +38,20 @@ def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None =
         NeoxliteError: a mistake of the user, a damaged checkpoint, another run that saves to the same folder, a
             training that diverged, or a rank that died.
 
-    SIGTERM before the first iteration ends the process at once, with the outcome ``stopped``; later it stops the loop.
+    SIGTERM or Ctrl-C before the first iteration ends the process at once, with the outcome ``stopped``; later it stops
+    the loop. A second Ctrl-C then ends the process at once with code 130.
     """
     ranks = ranks_from_environment() if ranks is None else ranks
     files = RunFiles.from_environment() if files is None else files
     progress = Progress()
     outcome_file: Path | None = files.outcome if ranks.rank == 0 else None
     lock = SaveLock(Path(cfg.save) if cfg.save and ranks.rank == 0 else None)
-    with failure_recorded(outcome_file, progress), Sigterm(outcome_file, progress, lock.release) as sigterm, lock:
+    with (
+        unfailing_stdout(),
+        failure_recorded(outcome_file, progress),
+        EndSignals(outcome_file, progress, lock.release) as signals,
+        lock,
+    ):
         if cfg.world_size != ranks.world_size:
             raise ConfigError(
                 f"the configuration is for {cfg.world_size} ranks, but {ranks.world_size} were started",
@@ -55,7 +62,7 @@ def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None =
         prepare(device)
         join_world(ranks, device)
         if ranks.rank > 0:
-            sigterm.only_flag()  # rank 0 learns of it before the first iteration
+            signals.only_flag()  # rank 0 learns of it before the first iteration
 
         def fail(line: str) -> None:
             record_failure(outcome_file, progress, line)
@@ -70,7 +77,7 @@ def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None =
             # Imported here: it pulls in the model and DeepSpeed, which `prepare` has to come before.
             from neoxlite.training.trainer import Trainer
 
-            outcome = Trainer(cfg, topology, device, files, progress).train(sigterm)
+            outcome = Trainer(cfg, topology, device, files, progress).train(signals)
             if outcome_file is not None:
                 outcome.write(outcome_file)
             if ranks.world_size > 1:

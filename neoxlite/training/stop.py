@@ -1,4 +1,4 @@
-"""How a run is asked to end: a stop file that rank 0 looks for, SIGTERM to any rank, a failed save behind training.
+"""How a run is asked to end: a stop file of rank 0, SIGTERM or Ctrl-C to any rank, a failed save behind training.
 
 All ranks must end at the same iteration. The request travels in an all-reduce of one integer, posted when an iteration
 begins and read when its work has been issued, so that on a GPU no rank waits for it. An evaluation does the same for

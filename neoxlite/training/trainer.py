@@ -29,7 +29,7 @@ from neoxlite.training.resume import Resumed, checkpoint_contents, find_start, r
 from neoxlite.training.resumed_loss import check_resumed_loss
 from neoxlite.training.run_data import RunData
 from neoxlite.training.saving import SaveReport, Saves
-from neoxlite.training.sigterm import Sigterm
+from neoxlite.training.signals import EndSignals
 from neoxlite.training.stages import stage_line
 from neoxlite.training.stop import NONE, StopSignal
 from neoxlite.training.stop import WALLTIME as FOR_WALLTIME
@@ -89,17 +89,17 @@ class Trainer:
         self._trained = False
         self._progress_line = ProgressLine(cfg.train_iters, self.position.iteration)
 
-    def train(self, sigterm: Sigterm) -> Outcome:
+    def train(self, signals: EndSignals) -> Outcome:
         """Run the loop to train_iters, or until a stop is asked for, and return how it ended."""
         self.stop = StopSignal(
             self.files.stop,
-            lambda: sigterm.received,
+            lambda: signals.received,
             self.topology.rank,
             self.topology.grid.world_size,
             self.device,
             save_failed=lambda: self.saves.failed,
         )
-        sigterm.only_flag()
+        signals.only_flag(self._interrupted_notice() if self.is_first else None)
         with contextlib.ExitStack() as ends:
             if self.is_first:
                 self.recorder = ends.enter_context(contextlib.closing(self._recorder()))
@@ -203,6 +203,10 @@ class Trainer:
             self.recorder.event(event, iteration, **fields)
 
     # Setting up
+
+    def _interrupted_notice(self) -> str:
+        saved = "a checkpoint is saved" if self.cfg.save else "nothing is saved (save is not set)"
+        return f"Ctrl-C: {saved} and the run ends; a second Ctrl-C ends it at once"
 
     def _say(self, text: str) -> None:
         if self.is_first:

@@ -44,12 +44,25 @@ def test_a_stop_without_save_says_that_nothing_was_saved(train: Train) -> None:
     assert (end.iteration, end.checkpoint, end.message) == (2, None, "nothing was saved: save is not set")
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_sigterm_to_any_rank_stops_all(rank: int, train: Train, tmp_path: Path) -> None:
-    """SIGTERM to one rank makes both save at the same iteration and end as stopped on request."""
-    run = train(2, **checkpoints(tmp_path / "ck"), at={3: signal_to(rank, signal.SIGTERM)})
+@pytest.mark.parametrize(("rank", "number"), [(0, signal.SIGTERM), (1, signal.SIGTERM), (1, signal.SIGINT)])
+def test_a_signal_to_any_rank_stops_all(rank: int, number: int, train: Train, tmp_path: Path) -> None:
+    """SIGTERM or Ctrl-C to one rank makes both save at the same iteration and end as stopped on request."""
+    run = train(2, **checkpoints(tmp_path / "ck"), at={3: signal_to(rank, number)})
     assert [(end.outcome, end.iteration, end.exit_code) for end in run.outcomes] == [("stopped", 4, 86)] * 2
     assert saved_iterations(tmp_path / "ck") == [4]
+
+
+@pytest.mark.parametrize(("saves", "told"), [(True, "a checkpoint is saved"), (False, "nothing is saved")])
+def test_ctrl_c_says_once_what_happens_now(
+    saves: bool, told: str, train: Train, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A terminal sends it to all ranks: one line of rank 0 says whether a checkpoint is saved."""
+    where = checkpoints(tmp_path / "ck") if saves else {}
+    run = train(2, **where, at={3: lambda ranks, files: os.kill(os.getpid(), signal.SIGINT)})
+    assert [(end.outcome, end.iteration, end.exit_code) for end in run.outcomes] == [("stopped", 4, 86)] * 2
+    lines = [line for line in capfd.readouterr().err.splitlines() if "Ctrl-C" in line]
+    assert len(lines) == 1
+    assert told in lines[0]
 
 
 def test_a_completed_run_says_so(train: Train, tmp_path: Path) -> None:
