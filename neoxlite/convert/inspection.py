@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from neoxlite.convert.pickles import PickledFile
 from neoxlite.convert.tensor_file import TensorFile, dtype_name
 from neoxlite.convert.tokenizer_export import COMPANIONS, FILES
 from neoxlite.convert.upstream import Upstream, find_upstream, is_upstream
+from neoxlite.convert.weight import Weight
 from neoxlite.errors import CheckpointError
 
 OWN, UPSTREAM, HF = "neoxlite", "GPT-NeoX", "Hugging Face"
@@ -34,6 +34,7 @@ class Report:
     folder: str
     iteration: int | None = None
     parameters: int | None = None
+    """None: not all could be counted, for files are damaged."""
     dtype: str | None = None
     layout: str | None = None
     optimizer: str | None = None
@@ -88,42 +89,50 @@ def _own(folder: Path, iterations: list[int] | None = None) -> Report:
         return Report(OWN, str(folder), damage=[error.message], other_iterations=others, **_sizes(folder))
     damage, training = manifest.damage(folder), manifest.training
     counts = Counter[torch.dtype]()
-    layers, ranks = 0, set()
+    tensors = sorted(name for name in manifest.files if name.endswith(".safetensors"))
+    layers = [name for name in tensors if name.startswith("layer_")]
+    ranks = {name.partition("-")[2].removesuffix(".safetensors") for name in tensors if name not in layers}
     kinds: set[str] = set()
-    for name in sorted(manifest.files):
-        if not name.endswith(".safetensors") or any(text.startswith(f"{name} ") for text in damage):
-            continue
-        try:
-            weights = TensorFile(folder / name).weights()
-        except CheckpointError as error:
-            damage.append(error.message)
-            continue
-        if name.startswith("layer_"):
-            layers += 1
+    all_counted = True
+    for name in tensors:
+        weights = _weights(folder, name, damage)
+        if weights is None:
+            all_counted = all_counted and name not in layers
+        elif name in layers:
             for weight in weights.values():
                 counts[weight.dtype] += weight.numel
         else:
             kinds |= {key.split("/")[0] for key in weights}
-            ranks.add(name.partition("-")[2].removesuffix(".safetensors"))
     optimizer = None
     if training["with_optimizer"]:
         words = [*(kind for kind in MOMENTS if kind in kinds), *([MASTER] if MASTER in kinds else [])]
-        optimizer = f"Adam: {', '.join(words)}; pieces of {len(ranks)} rank{'s' * (len(ranks) != 1)}"
+        optimizer = f"Adam: {', '.join(words) or 'not readable'}; pieces of {len(ranks)} rank{'s' * (len(ranks) != 1)}"
     return Report(
         OWN,
         str(folder),
         iteration=training["iteration"],
-        parameters=sum(counts.values()) or None,
+        parameters=sum(counts.values()) or None if all_counted else None,
         dtype=_dtypes(counts),
         layout=f"any (saved on {training['world_size']} rank{'s' * (training['world_size'] != 1)})",
         optimizer=optimizer or "none",
         tokenizer=_tokenizer_of_config(folder / "config.yml", folder / TOKENIZER),
         architecture=training.get("architecture", {}),
-        layers=layers,
+        layers=len(layers),
         damage=damage,
         other_iterations=others,
         **_sizes(folder),
     )
+
+
+def _weights(folder: Path, name: str, damage: list[str]) -> dict[str, Weight] | None:
+    """Return the weights of a file; None, with the reason in ``damage``, if it is not whole."""
+    if any(text.startswith(f"{name} ") for text in damage):
+        return None
+    try:
+        return TensorFile(folder / name).weights()
+    except CheckpointError as error:
+        damage.append(error.message)
+        return None
 
 
 def _tokenizer_of_config(path: Path, folder: Path) -> str | None:
@@ -215,9 +224,3 @@ def _hf(folder: Path) -> Report:
         damage=damage,
         **_sizes(folder),
     )
-
-
-def size_text(nbytes: int) -> str:
-    """Return a size for people: 12.3 GiB."""
-    power = min(4, int(math.log(nbytes, 1024))) if nbytes else 0
-    return f"{nbytes / 1024**power:.{1 if power else 0}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

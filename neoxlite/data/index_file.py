@@ -85,6 +85,10 @@ def read_index(path: Path) -> Index:
         return _read_mmap(path, data, start)
     if start.startswith(CACHED_MAGIC):
         return _read_cached(path, data, start)
+    if not length:
+        raise DataError(
+            f"{path} is empty", hint="What wrote or copied it was cut off: copy it again or write the dataset anew."
+        )
     found = stand_in(start)
     if found is not None:
         raise DataError(f"{path}: no dataset index; it is {found[0]}", hint=f"For this file {found[1]}.")

@@ -20,7 +20,8 @@ def command(folder: Path, iteration: int | None, as_json: bool) -> int:
 
     All files are checked; damaged ones are named, and the exit code is 1 then.
     """
-    from neoxlite.convert.inspection import inspect, size_text
+    from neoxlite.convert.inspection import inspect
+    from neoxlite.convert.sizes import size_text
 
     report = inspect(folder, iteration)
     if as_json:
@@ -31,7 +32,7 @@ def command(folder: Path, iteration: int | None, as_json: bool) -> int:
         "format": report.format,
         "folder": report.folder,
         "iteration": report.iteration,
-        "parameters": f"{report.parameters:,}" if report.parameters else None,
+        "parameters": f"{report.parameters:,}" if report.parameters else "not counted: files are damaged (below)",
         "dtype": report.dtype,
         "layout": report.layout,
         "optimizer": report.optimizer,

@@ -26,8 +26,8 @@ def command(checkpoint: Path, output: Path, iteration: int | None, dtype: str | 
       neoxlite convert reshard checkpoints/global_step1000 merged
     """
     from neoxlite.checkpoint.restore import folder_of
-    from neoxlite.convert.inspection import size_text
     from neoxlite.convert.reshard import reshard
+    from neoxlite.convert.sizes import size_text
 
     done = reshard(folder_of(checkpoint, iteration), output, dtype=torch_dtype(dtype), with_optimizer=not no_optimizer)
     state = "with" if done.with_optimizer else "without"

@@ -41,7 +41,7 @@ def command(
     """
     from neoxlite.checkpoint.restore import folder_of
     from neoxlite.convert.compare import PROMPT
-    from neoxlite.convert.inspection import size_text
+    from neoxlite.convert.sizes import size_text
     from neoxlite.convert.to_hf import export
 
     done = export(

@@ -46,6 +46,7 @@ def test_damaged_files_are_named(checkpoint: Callable[..., Path], tmp_path: Path
     folder = checkpoint() / "global_step7"
     code, out, err = command("convert", "inspect", str(folder.parent))
     assert (code, err) == (0, "")
+    assert "layers                          5\n" in out
     assert "parameters                      58,240" in out
     data = bytearray((folder / "layer_02.safetensors").read_bytes())
     data[-1] ^= 1
@@ -53,7 +54,11 @@ def test_damaged_files_are_named(checkpoint: Callable[..., Path], tmp_path: Path
     (folder / "layer_03.safetensors").write_bytes(b"")
     code, out, err = command("convert", "inspect", str(folder.parent), "--json")
     assert code == 1
-    damage = json.loads(out)["damage"]
+    report = json.loads(out)
+    # Embedding, two blocks, norm and head, as before; and no count of the whole files alone.
+    assert (report["layers"], report["parameters"]) == (5, None)
+    assert "parameters                      not counted" in command("convert", "inspect", str(folder.parent))[1]
+    damage = report["damage"]
     assert damage[0] == "layer_02.safetensors has changed since it was written (checksum)"
     assert damage[1].startswith("layer_03.safetensors has 0 bytes, ")
     (folder / "manifest.json").write_text("{")

@@ -193,9 +193,11 @@ def test_a_full_disk_is_told_before_and_during(
     """Too little room is refused before anything is written; a disk that fills up leaves nothing behind."""
     folder = checkpoint() / "global_step7"
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
-    with pytest.raises(CheckpointError, match=r"0\.00 GiB are needed, 0\.00 GiB are free"):
-        export(folder, tmp_path / "out", shard_bytes=1 << 30)
+    # 58,240 parameters of four bytes, in the unit that fits and, where that hides what is missing, in bytes.
+    for free, told in (1000, r"227\.5 KiB are needed, 1000 B are free"), (232_950, r"232,960 bytes .* 232,950 bytes"):
+        monkeypatch.setattr(shutil, "disk_usage", lambda path, free=free: usage._replace(free=free))
+        with pytest.raises(CheckpointError, match=told):
+            export(folder, tmp_path / "out", shard_bytes=1 << 30)
     monkeypatch.undo()
 
     def full(*args: object) -> None:

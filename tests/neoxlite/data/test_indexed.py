@@ -177,7 +177,7 @@ def _patched(prefix: str, suffix: str, change: Callable[[bytes], bytes]) -> None
 @pytest.mark.parametrize(
     ("suffix", "change", "message"),
     [
-        ("idx", lambda data: b"", r"begins with b''"),
+        ("idx", lambda data: b"", r"set.idx is empty\n"),
         ("idx", lambda data: b"PK\x03\x04" + data[4:], r"no dataset index; it is a zip archive"),
         ("idx", lambda data: data[:20], r"20 bytes, but the header alone has 34"),
         ("idx", lambda data: data[:-1], r"201 bytes, but 8 sequences and 9 document boundaries need 202"),
