@@ -13,6 +13,7 @@ from hpcjob.elements import of_element
 from hpcjob.errors import InputError
 from hpcjob.planning.topology import ACCELERATOR, trains_on_gpus
 from hpcjob.units import count
+from neoxlite.common.paths import exists, is_file
 
 if TYPE_CHECKING:
     from hpcjob.job import Train
@@ -77,10 +78,10 @@ def _missing(cfg: NeoxConfig) -> Iterator[str]:
     for key in _DATA_KEYS:
         value = getattr(cfg, key)
         for prefix in [value] if isinstance(value, str) else value or []:
-            lacking = [suffix for suffix in (".bin", ".idx") if not Path(f"{prefix}{suffix}").is_file()]
+            lacking = [suffix for suffix in (".bin", ".idx") if not is_file(Path(f"{prefix}{suffix}"))]
             if lacking:
                 yield f"{key}: {prefix} has no {' and no '.join(lacking)} here"
     for key in _FILE_KEYS:
         value = getattr(cfg, key)
-        if isinstance(value, str) and not Path(value).exists():
+        if isinstance(value, str) and not exists(Path(value)):
             yield f"{key}: there is no {value} here"

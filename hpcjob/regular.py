@@ -14,6 +14,8 @@ def read_regular(path: Path | str, limit_bytes: int | None = None) -> bytes:
     Raises:
         OSError: it cannot be read, or is no regular file; ``filename`` is ``path``.
     """
+    if "\0" in str(path):
+        raise OSError(errno.EINVAL, "a zero byte is in its name", str(path))
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
         mode = os.fstat(handle).st_mode

@@ -14,6 +14,7 @@ from hpcjob.loading.env import keep_env
 from hpcjob.loading.overrides import Override
 from hpcjob.resources import JOBS, find, folders
 from neoxlite.common.near import near
+from neoxlite.common.paths import is_dir, is_file
 
 
 def job_names() -> list[str]:
@@ -35,14 +36,14 @@ def find_job(name: str) -> Path:
         found, _ = find(JOBS, candidate)
         if found:
             return found
-    if path.is_dir():
+    if is_dir(path):
         raise InputError(f"{name}: a folder, not a job file", hint="name a .yml file in it")
     raise InputError(f"{name}: no such job file", hint=_hint(path, inner))
 
 
 def _may_be_there(path: Path) -> bool:
     try:
-        return path.is_file()
+        return is_file(path)
     except PermissionError:  # of a folder above: who reads the file will say so
         return True
 

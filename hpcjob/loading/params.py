@@ -13,6 +13,7 @@ from hpcjob.documents.document import Document, KeyPath, dotted
 from hpcjob.errors import InputError
 from hpcjob.job import EnvName, Param, Scalar
 from neoxlite.common.near import did_you_mean
+from neoxlite.common.paths import exists
 
 _NAME = re.compile(r"\{params\.([^{}]*)\}")
 # What people leave in a template for the next one to fill in: refused before it costs hours in a queue.
@@ -70,7 +71,7 @@ def _value(document: Document, name: str, param: Param | Scalar) -> tuple[Scalar
     if typed is None:
         raise InputError(f"{place}: params.{name}: {text!r} is no {param.type}{about}", hint=hint)
     value = typed
-    if param.type == "path" and not Path(text).expanduser().exists():
+    if param.type == "path" and not exists(Path(text).expanduser()):
         raise InputError(f"{place}: params.{name}: there is no {text} here{about}", hint="give a path that exists")
     if param.choices and value not in param.choices:
         raise InputError(

@@ -18,6 +18,7 @@ from hpcjob.regular import read_regular
 from hpcjob.resources import PROFILES, folders, label, shipped
 from hpcjob.source import Source
 from neoxlite.common.near import did_you_mean
+from neoxlite.common.paths import exists
 
 _ALIASES_LINE = re.compile(rb"^aliases:.*$", re.MULTILINE)
 _OWN = ("aliases", "status", "name")  # keys of a profile that one which extends it does not have from it
@@ -126,7 +127,7 @@ def _extended(path: Path) -> list[tuple[Path, Document]]:
         place = document.place(("extends",))
         found = _parent(parent, file, place)
         seen = [other for other, _ in chain]
-        if found.exists() and any(found.samefile(other) for other in seen):
+        if exists(found) and any(found.samefile(other) for other in seen):
             ring = " -> ".join(str(other) for other in [*seen, found])
             raise InputError(f"{place}: profiles extend one another in a ring: {ring}", hint="break the ring")
         chain.append((found, read(found, "profile")))

@@ -15,12 +15,14 @@ from hpcjob import exitcodes
 from hpcjob.errors import InputError, UnknownJobError
 from hpcjob.logs.sources import JobFiles, Provider, hosts_of, listed
 from hpcjob.states import State
+from neoxlite.common.paths import exists, is_dir
 
 if TYPE_CHECKING:
     from hpcjob.logs.ending import Ending
     from hpcjob.logs.succession import Run
 
 STANDARD_INPUT = "-"
+_NAME_MAX = 255  # bytes: limits.h of Linux
 _FILE_SUFFIXES = (".log", ".out", ".err", ".txt")
 
 
@@ -102,14 +104,14 @@ def resolve(words: Sequence[str], *, may_come: bool = False) -> Target:
     paths = [path for word in words for path in _expand(word)]
     if len(paths) > 1:
         for path in paths:
-            if not path.exists() and not (may_come and _is_to_come(path)):
+            if not exists(path) and not (may_come and _is_to_come(path)):
                 raise InputError(
                     f"{path}: no file", hint="Several at once can only be files and directories; name one job."
                 )
         return Target(paths=tuple(file for path in paths for file in _files(path)))
-    if words and paths[0].is_dir():
+    if words and is_dir(paths[0]):
         return Target(directory=paths[0])
-    if words and paths[0].exists():
+    if words and exists(paths[0]):
         return Target(paths=(paths[0],))
     if words and may_come and _is_to_come(paths[0]):
         return Target(paths=(paths[0],))
@@ -119,13 +121,13 @@ def resolve(words: Sequence[str], *, may_come: bool = False) -> Target:
 def _is_to_come(path: Path) -> bool:
     """Whether what is not there can only be meant as a file: a job's name has neither a folder nor such an end."""
     named = path.parent != Path() or path.suffix in _FILE_SUFFIXES
-    return named and path.parent.is_dir()
+    return named and len(os.fsencode(path.name)) <= _NAME_MAX and is_dir(path.parent)
 
 
 def _expand(word: str) -> list[Path]:
     """Return the files of a pattern that the shell did not expand, or the path itself."""
     path = Path(word).expanduser()
-    if path.exists() or not glob.has_magic(word):
+    if exists(path) or not glob.has_magic(word):
         return [path]
     found = sorted(glob.glob(os.path.expanduser(word), recursive=True))  # noqa: PTH111, PTH207 - absolute or relative
     if not found:

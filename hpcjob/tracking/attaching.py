@@ -12,6 +12,7 @@ from hpcjob.schedulers.registry import get_scheduler
 from hpcjob.tracking.exit_record import read_exit_record
 from hpcjob.tracking.index import append, ensure_writable
 from hpcjob.tracking.records import Record, made_by_script, now
+from neoxlite.common.paths import exists
 
 if TYPE_CHECKING:
     from hpcjob.profile import ClusterProfile
@@ -33,7 +34,7 @@ def attach(job_id: str, profile: ClusterProfile, *, log: Path | None = None, nam
     """
     if not _ID.fullmatch(job_id):
         raise InputError(f"{job_id!r} is no job id", hint="give the id that the scheduler printed, such as 12345")
-    if log is not None and not log.exists():
+    if log is not None and not exists(log):
         raise InputError(f"{log}: no such log file or job directory", hint="leave it out if there is none yet")
     ensure_writable(profile.name)
     folder = _folder(job_id, log)

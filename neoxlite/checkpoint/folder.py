@@ -20,6 +20,7 @@ import re
 import stat
 from pathlib import Path
 
+from neoxlite.common.paths import is_dir
 from neoxlite.errors import CheckpointError
 
 LATEST = "latest"
@@ -83,7 +84,7 @@ def restore_replaced(root: Path) -> list[tuple[Path, Path]]:
     leaves the old one whole, under `aside_name`. Where it cannot be renamed it stays as it is.
     """
     found = []
-    for aside in sorted(root.glob(".global_step*.replaced*")) if root.is_dir() else ():
+    for aside in sorted(root.glob(".global_step*.replaced*")) if is_dir(root) else ():
         match = _ASIDE.fullmatch(aside.name)
         if match is None:
             continue

@@ -14,6 +14,7 @@ from neoxlite.checkpoint.folder import find
 from neoxlite.checkpoint.load import load_weights, verify
 from neoxlite.checkpoint.manifest import MANIFEST, Manifest
 from neoxlite.checkpoint.tokenizer_files import saved_tokenizer
+from neoxlite.common.paths import is_dir, is_file
 from neoxlite.config import load_config
 from neoxlite.errors import CheckpointError
 from neoxlite.model.gpt import GPTModel
@@ -44,11 +45,11 @@ def folder_of(load: Path, iteration: int | None = None) -> Path:
     Raises:
         CheckpointError: there is none.
     """
-    if iteration is None and (load / MANIFEST).is_file():
+    if iteration is None and is_file(load / MANIFEST):
         return load
-    folder = find(load, iteration)
+    folder = find(load, iteration) if is_dir(load) else None
     if folder is None:
-        what = "has no checkpoint" if load.is_dir() else "is no folder"
+        what = "has no checkpoint" if is_dir(load) else "is no folder"
         raise CheckpointError(f"{load} {what}", hint="give the folder of save, or a global_step... in it", exit_code=2)
     return folder
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from neoxlite.checkpoint.load import load_master_weights, load_optimizer, load_weights, verify
 from neoxlite.checkpoint.manifest import MANIFEST, Manifest
+from neoxlite.common.paths import exists
 from neoxlite.parallel.topology import Topology
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def saved_place(folder: Path, cfg: NeoxConfig) -> dict[str, Any]:
 
 def _is_ours(folder: Path) -> bool:
     """Tell whether a folder is ours, or no checkpoint of GPT-NeoX: then the message about it is ours."""
-    if (folder / MANIFEST).exists():
+    if exists(folder / MANIFEST):
         return True
     from neoxlite.convert.upstream import is_upstream
 

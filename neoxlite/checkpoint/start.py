@@ -9,6 +9,7 @@ from pathlib import Path
 
 from neoxlite.checkpoint.folder import find, restore_replaced, saved_iterations
 from neoxlite.checkpoint.manifest import MANIFEST
+from neoxlite.common.paths import is_dir, is_file
 from neoxlite.errors import CheckpointError
 
 _MOST_NEIGHBOURS = 200
@@ -23,9 +24,9 @@ def choose(load: Path | None, save: Path | None, iteration: int | None) -> tuple
     folder = find(load, iteration) if load is not None else None
     if folder is not None:
         return folder, None
-    if load is not None and load.is_file():
+    if load is not None and is_file(load):
         raise CheckpointError(f"load: {load} is a file", hint="give the folder that holds latest and global_step...")
-    if load is not None and load != save and load.is_dir() and any(load.iterdir()):
+    if load is not None and load != save and is_dir(load) and any(load.iterdir()):
         raise CheckpointError(f"load: {load} holds files, but no checkpoint", hint=_way_from(load))
     if save is not None:
         restore_replaced(save)
@@ -46,9 +47,9 @@ def choose(load: Path | None, save: Path | None, iteration: int | None) -> tuple
 
 def _way_from(folder: Path) -> str:
     """Return what to do with a folder of files that are no checkpoint."""
-    if (folder / MANIFEST).is_file() or any(folder.glob("*model_states.pt")):
+    if is_file(folder / MANIFEST) or any(folder.glob("*model_states.pt")):
         return f"it is one checkpoint itself: set load: {folder.parent} and --iteration"
-    if (folder / "config.json").is_file():
+    if is_file(folder / "config.json"):
         return f"it is a Hugging Face folder: neoxlite convert from-hf {folder} NEW_FOLDER, then load NEW_FOLDER"
     return "give the folder that holds latest and global_step..."
 

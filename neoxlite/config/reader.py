@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from neoxlite.common.paths import is_dir, is_file
 from neoxlite.config.values import plain
 from neoxlite.config.yaml_damage import damaged
 from neoxlite.errors import ConfigError
@@ -90,7 +91,7 @@ def find_file(name: str, conf_dir: Path | None = None) -> Path:
     full = name if name.endswith((".yml", ".yaml", ".json")) else f"{name}.yml"
     for folder in folders:
         path = folder / full
-        if path.is_file():
+        if is_file(path):
             return path
     raise ConfigError(f"{folders[0] / full}: no such configuration file", hint=_file_hint(full, folders))
 
@@ -100,7 +101,7 @@ def _file_hint(name: str, folders: list[Path]) -> str:
         {
             path.relative_to(folder).as_posix()
             for folder in folders
-            if folder.is_dir()
+            if is_dir(folder)
             for pattern in ("*.yml", "*/*.yml", "*.yaml", "*.json")
             for path in folder.glob(pattern)
         }
@@ -108,7 +109,7 @@ def _file_hint(name: str, folders: list[Path]) -> str:
     near = _near_files(name, present)
     if near:
         return f"did you mean {' or '.join(near)}?"
-    if not folders[0].is_dir():
+    if not is_dir(folders[0]):
         return f"there is no folder {folders[0]}"
     return f"files there: {', '.join(present[:12])}" if present else "check the name and -d DIR"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from neoxlite.common.paths import is_file
 from neoxlite.convert.pickles import PickledFile
 from neoxlite.convert.staging import write_file
 from neoxlite.convert.tensor_file import TensorFile, write_tensors
@@ -27,7 +28,7 @@ _COMPUTED = re.compile(r".*\.(rotary_emb\.inv_freq|attention\.bias|attention\.ma
 
 def is_hf_folder(folder: Path) -> bool:
     """Tell whether ``folder`` looks like a model of transformers."""
-    return (folder / CONFIG).is_file()
+    return is_file(folder / CONFIG)
 
 
 def read_json(path: Path) -> dict[str, Any]:

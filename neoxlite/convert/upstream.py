@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from neoxlite.checkpoint.folder import LATEST, read_latest, saved_iterations, step_name
+from neoxlite.common.paths import is_dir
 from neoxlite.convert.pickles import PickledFile
 from neoxlite.convert.shape import Parameter
 from neoxlite.convert.weight import Weight, combined, joined
@@ -33,9 +34,7 @@ _HINT = "give the folder that GPT-NeoX saved to, or a global_step... in it"
 
 def is_upstream(folder: Path) -> bool:
     """Tell whether ``folder`` is one checkpoint of GPT-NeoX."""
-    return folder.is_dir() and any(
-        _SLICE.fullmatch(path.name) or _ZERO3.fullmatch(path.name) for path in _files(folder)
-    )
+    return is_dir(folder) and any(_SLICE.fullmatch(path.name) or _ZERO3.fullmatch(path.name) for path in _files(folder))
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -50,7 +49,7 @@ def find_upstream(root: Path, iteration: int | None = None) -> Path:
     """
     if iteration is None and is_upstream(root):
         return root
-    if not root.is_dir():
+    if not is_dir(root):
         raise CheckpointError(f"{root} is no folder", hint=_HINT, exit_code=2)
     try:
         name = step_name(iteration) if iteration is not None else read_latest(root)

@@ -1,0 +1,40 @@
+"""Names that no file can have (Linux: at most 255 bytes): no command takes one for more than a name of nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcjob.cli import main
+
+LONG = "長" * 100  # 300 bytes
+JOB = "name: a\nwalltime: 5m\nsteps: [{name: x, command: ['true']}]\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["render", LONG, "-p", "lab"], f"{LONG}: no such job file"),
+        (["submit", LONG, "-p", "local"], f"{LONG}: no such job file"),
+        (["render", "a.yml", "-p", LONG], f"no profile '{LONG}'"),
+        (["render", "a.yml", "-p", "own.yml"], f"own.yml:3: extends: no profile '{LONG}'"),
+        (["render", "a.yml", "-p", f"./{LONG}.yml"], f"{LONG}.yml: File name too long"),
+        (["render", "nul.yml", "-p", "lab"], "nul.yml:2: array.lines: \\x00: a zero byte is in its name"),
+        (["profile", "show", LONG], f"no profile '{LONG}'"),
+        (["tail", LONG], f"no jobs are recorded here, and no file '{LONG}' is here"),
+        (["tail", "-f", f"{LONG}.log"], f"no jobs are recorded here, and no file '{LONG}.log' is here"),
+        (["explain", LONG], f"no jobs are recorded here, and no file '{LONG}' is here"),
+        (["plot", LONG], f"no jobs are recorded here, and no file '{LONG}' is here"),
+        (["export", LONG, "--csv"], f"no jobs are recorded here, and no file '{LONG}' is here"),
+        (["explain", "a.yml", LONG], f"{LONG}: no file"),
+        (["attach", "5", LONG, "-p", "local"], f"{LONG}: no such log file or job directory"),
+    ],
+)
+def test_commands(command: list[str], words: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Each says that there is none, with the code of wrong usage."""
+    Path("a.yml").write_text(JOB)
+    Path("nul.yml").write_text('name: a\narray: {lines: "\\0"}\ncommand: ["true"]\n')
+    Path("own.yml").write_text(f"schema: 1\nname: own\nextends: {LONG}\n")
+    assert main(command) == 2
+    assert capfd.readouterr().err.startswith(f"hpcjob: {words}")
