@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from hpcjob.cli.choosing import complete_recorded
+from neoxlite.common.printable import tell
 
 
 @click.command()
@@ -32,7 +33,9 @@ def cancel(jobs: tuple[str, ...], as_json: bool) -> int:
     from hpcjob.errors import SchedulerError
     from hpcjob.tracking.dependencies import left_behind
     from hpcjob.tracking.watch import cancel as cancel_job
+    from neoxlite.common import streams
 
+    streams.outlive()
     index = load_index()
     failed: SchedulerError | None = None
     for record in chosen_for_order(jobs, index):
@@ -40,7 +43,7 @@ def cancel(jobs: tuple[str, ...], as_json: bool) -> int:
             told = cancel_job(record, index)
         except SchedulerError as error:
             if failed is not None:
-                click.echo(f"hpcjob: {failed.message}", err=True)
+                tell(failed.message)
             failed = error
             continue
         if as_json:
@@ -48,7 +51,7 @@ def cancel(jobs: tuple[str, ...], as_json: bool) -> int:
         else:
             print(f"{record.id}  {printable(record.name)}  {told}", flush=True)
         if note := left_behind(record, index):
-            click.echo(f"hpcjob: note: {note}", err=True)
+            tell(f"note: {note}")
     if failed is not None:
         raise failed
     return 0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from neoxlite.common.printable import tell
 
 if TYPE_CHECKING:
     from hpcjob.tracking.index import Index
@@ -35,11 +36,11 @@ def load_index() -> Index:
     try:
         state_dir().exists()
     except OSError as error:
-        print(f"hpcjob: {state_dir()}: {error.strerror}; the jobs recorded there are not seen", file=sys.stderr)
+        tell(f"{state_dir()}: {error.strerror}; the jobs recorded there are not seen")
     index = read_index()
     for path, count in index.damaged.items():
         lines = "1 line is" if count == 1 else f"{count} lines are"
-        print(f"hpcjob: {path}: {lines} damaged and left out", file=sys.stderr)
+        tell(f"{path}: {lines} damaged and left out")
     return index
 
 

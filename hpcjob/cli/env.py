@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from hpcjob.cli.options import complete_profile
+from neoxlite.common.printable import tell
 
 
 @click.group()
@@ -71,7 +72,7 @@ def create(
         overrides.append(Override(path.removeprefix("profile."), value, f"--set {path}", is_yaml=True))
     cluster, _ = read_profile(profile, overrides, notes=notes)
     for note in notes:
-        click.echo(f"hpcjob: note: {note}", err=True)
+        tell(f"note: {note}")
     venv = Path(dest or f"venv-{cluster.name}").expanduser().absolute()
     script = setup_script(cluster, venv=venv, python=python, cuda=cuda, torch=torch, project=project)
     for prefix in cluster.paths.not_shared:

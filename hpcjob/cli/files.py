@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 from hpcjob.errors import InputError
+from neoxlite.common.printable import tell
 
 
 def write_new(path: Path, text: str, force: bool, *, option: str = "--output", mode: int = 0o755) -> None:
@@ -29,4 +28,4 @@ def write_new(path: Path, text: str, force: bool, *, option: str = "--output", m
         raise InputError(
             f"{option}: {path}: {error.strerror}", hint="give a file in a folder that you may write, with free space"
         ) from None
-    click.echo(f"hpcjob: wrote {path}", err=True)
+    tell(f"wrote {path}")

@@ -28,7 +28,9 @@ def forget(jobs: tuple[str, ...], force: bool) -> int:
     from hpcjob.states import State
     from hpcjob.tracking.index import append
     from hpcjob.tracking.watch import refresh
+    from neoxlite.common import streams
 
+    streams.outlive()
     index = load_index()
     records = chosen(jobs, index)
     for record in records:

@@ -40,7 +40,9 @@ def _act(order: str, names: Sequence[str]) -> int:
     from hpcjob.cli.choosing import chosen_for_order, load_index
     from hpcjob.cli.jobs import printable
     from hpcjob.tracking.watch import hold as hold_job
+    from neoxlite.common import streams
 
+    streams.outlive()
     index = load_index()
     for record in chosen_for_order(names, index):
         told = hold_job(record, index, release=order == "release")

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from hpcjob.cli.options import job_options, plans_from_options
+from neoxlite.common.printable import tell
 
 _JOB = "shell.yml"
 
@@ -47,7 +48,7 @@ def interactive(job: str | None, dry_run: bool, script: bool, as_json: bool, **o
         raise InputError("sweep: a shell has none", hint="leave it out: --set sweep=null")
     session = prepare(plans[0])
     for note in session.notes:
-        click.echo(f"hpcjob: note: {note}", err=True)
+        tell(f"note: {note}")
     if dry_run:
         if as_json:
             print(json.dumps({"command": session.command, "script": session.script}, ensure_ascii=False))
@@ -58,7 +59,7 @@ def interactive(job: str | None, dry_run: bool, script: bool, as_json: bool, **o
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError("a shell needs a terminal", hint="start it from one, or submit a job: hpcjob submit")
     session.write()
-    click.echo(f"hpcjob: {session.line}", err=True)
+    tell(session.line)
     if plans[0].profile.scheduler.type in ("pbs", "pjm"):
-        click.echo(f"hpcjob: if a prompt comes without a line of hpcjob: exec {session.folder}/script.sh", err=True)
+        tell(f"if a prompt comes without a line of hpcjob: exec {session.folder}/script.sh")
     return session.run()

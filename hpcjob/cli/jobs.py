@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from neoxlite.common.printable import printable as printable
+
 if TYPE_CHECKING:
     from hpcjob.tracking.records import Record
     from hpcjob.tracking.status import Status
@@ -91,13 +93,6 @@ def note_of(status: Status) -> str | None:
 def _printable(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A hostile name must not steer the terminal."""
     return [{key: printable(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows]
-
-
-def printable(text: str) -> str:
-    """Return ``text`` with control characters escaped."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def painter(stream: Any) -> Callable[[str, str], str] | None:

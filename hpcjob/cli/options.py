@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hpcjob.errors import InputError
+from neoxlite.common.printable import tell
 
 if TYPE_CHECKING:
     from hpcjob.loading.prepare import Adapt, FindAfter
@@ -135,7 +136,7 @@ def show_warnings(plan: Plan, *, strict: bool) -> None:
 
     found = lint(plan)
     for warning in found:
-        click.echo(f"hpcjob: warning: {warning}", err=True)
+        tell(f"warning: {warning}")
     if strict and found:
         count = "1 warning" if len(found) == 1 else f"{len(found)} warnings"
         raise InputError(f"--strict: {count}", hint="mend them, or leave --strict out")

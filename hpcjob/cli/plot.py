@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from hpcjob.cli.runs import run_options, runs_from_options, write_whole
+from neoxlite.common.printable import tell
 
 if TYPE_CHECKING:
     from hpcjob.report.runs import Run
@@ -123,7 +124,7 @@ def _picture(runs: Sequence[Run], names: Sequence[str], output: Path, *, log: bo
 
     write_whole(output, draw)
     if not complete and output.suffix.lower() != ".svg":
-        click.echo("hpcjob: no font here has all letters of the names (fonts-noto-cjk has); .svg needs none", err=True)
+        tell("no font here has all letters of the names (fonts-noto-cjk has); .svg needs none")
 
 
 def _print_json(runs: Sequence[Run]) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from hpcjob.cli.options import complete_profile
+from neoxlite.common.printable import tell
 
 
 @click.group()
@@ -33,7 +32,7 @@ def list_profiles(as_json: bool) -> None:
         try:
             cluster, source = read_profile(name)
         except InputError as error:
-            print(f"hpcjob: {error.message}", file=sys.stderr)
+            tell(error.message)
             continue
         queue = cluster.queues.get(cluster.scheduler.resource or "")
         most = queue.sizes[-1].nodes if queue and queue.sizes else cluster.limits.nodes

@@ -9,8 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from hpcjob import exitcodes
 from hpcjob.cli.files import write_new
 from hpcjob.cli.table import print_table
@@ -21,6 +19,7 @@ from hpcjob.profile_check.look import check
 from hpcjob.profile_check.probe import Probe
 from hpcjob.profile_check.write import profile_text
 from hpcjob.resources import PROFILES, config_dir, shipped
+from neoxlite.common.printable import tell
 
 if TYPE_CHECKING:
     from hpcjob.profile_check.rows import Row
@@ -52,9 +51,7 @@ def run(name: str | None, write: str | None, *, force: bool, timeout_s: float, a
         target.parent.mkdir(parents=True, exist_ok=True)
         write_new(target, profile_text(profile, extends, rows, seen), force, option="--write", mode=0o644)
         if seen.queues is None and profile.scheduler.type != "local":
-            click.echo(
-                "hpcjob: note: the scheduler told no queues: the profile has none but those it extends", err=True
-            )
+            tell("note: the scheduler told no queues: the profile has none but those it extends")
     verdicts = {row.verdict for row in rows}
     return DIFFERS if "differs" in verdicts else NOT_SEEN if "unknown" in verdicts else exitcodes.OK
 

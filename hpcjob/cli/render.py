@@ -10,6 +10,7 @@ import click
 from hpcjob.cli.files import write_new
 from hpcjob.cli.options import job_options, plans_from_options, show_warnings
 from hpcjob.errors import InputError
+from neoxlite.common.printable import tell
 
 if TYPE_CHECKING:
     from hpcjob.after import Dependency
@@ -53,13 +54,13 @@ def render(
         raise InputError(f"--point: {point}, the sweep has {len(plans)}", hint="give a smaller number")
     plan = plans[(point or 1) - 1]
     if len(plans) > 1 and point is None:
-        click.echo(f"hpcjob: note: the first of {len(plans)} jobs of a sweep; --point 2 is the next", err=True)
+        tell(f"note: the first of {len(plans)} jobs of a sweep; --point 2 is the next")
     if plan.after and plan.profile.scheduler.type in ("local", "pjm"):
-        click.echo("hpcjob: note: after: this script alone waits for no job; hpcjob submit makes the order", err=True)
+        tell("note: after: this script alone waits for no job; hpcjob submit makes the order")
     show_warnings(plan, strict=strict)
     rendered = render_with_notes(plan, template=template)
     for note in rendered.notes:
-        click.echo(f"hpcjob: note: {note}", err=True)
+        tell(f"note: {note}")
     if output is not None:
         write_new(output, rendered.script, force)
     if as_json:

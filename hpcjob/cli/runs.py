@@ -8,6 +8,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from neoxlite.common.printable import tell
+
 if TYPE_CHECKING:
     from hpcjob.report.runs import Run
 
@@ -43,7 +45,7 @@ def runs_from_options(jobs: Sequence[str], merge: bool | None, first: int | None
     runs = require_iterations(loaded)
     for run in loaded:
         for note in run.notes if len(run.table) else ["no iteration found; left out"]:
-            click.echo(f"hpcjob: {printable(run.name)}: {note}", err=True)
+            tell(f"{printable(run.name)}: {note}")
     if first is None and last is None:
         return runs
     return require_iterations([between(run, first or 0, last) for run in runs])

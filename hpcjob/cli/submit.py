@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcjob.cli.options import jobs_options
+from neoxlite.common.printable import tell
 
 if TYPE_CHECKING:
     from hpcjob.tracking.records import Record
@@ -50,9 +51,11 @@ def submit(
       hpcjob submit prepare.yml train.yml evaluate.yml -p lab --chain
       hpcjob submit evaluate.yml -p lab --after latest
 
-    With --follow, Ctrl-C ends the printing, not the job.
+    With --follow, Ctrl-C ends the printing, not the job. Output that cannot be written (a full disk) stops no
+    submission and does not change the exit code; the new ids are then told on stderr.
     """
     from hpcjob.cli.submitting import Batch
+    from neoxlite.common import streams
 
     if follow and as_json:
         raise click.UsageError("--follow and --json do not go together; use hpcjob tail -f --json")
@@ -65,10 +68,13 @@ def submit(
         return 0
     if follow and batch.count > 1:
         raise click.UsageError(f"--follow follows one job, these are {batch.count}; use hpcjob wait")
+    streams.outlive()
     records = []
     for record in batch.submit():
         records.append(record)
         print_job(record, as_json)
+    if streams.lost():
+        tell(f"submitted: {' '.join(record.id for record in records)}")
     return follow_to_end(records[0]) if follow else 0
 
 
@@ -79,7 +85,7 @@ def _print_dry(prepared: Prepared, as_json: bool) -> None:
     try:
         check(prepared)
     except InputError as error:
-        print(f"hpcjob: note: would be refused: {error.message}", file=sys.stderr)
+        tell(f"note: would be refused: {error.message}")
     if as_json:
         print(json.dumps({"command": prepared.command, "script": prepared.script}, ensure_ascii=False))
     else:
@@ -128,5 +134,5 @@ def follow_to_end(record: Record) -> int:
     told = "" if status.exit_code is None else f", exit code {status.exit_code}"
     note = note_of(status)
     why = f" ({printable(note)})" if note else ""
-    print(f"hpcjob: job {record.id} {status.state}{told}{why}", file=sys.stderr)
+    tell(f"job {record.id} {status.state}{told}{why}")
     return status.job_code

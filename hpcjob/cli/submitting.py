@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from hpcjob.errors import HpcjobError
 from hpcjob.precheck import check_training
 from hpcjob.render import render
 from hpcjob.tracking import dependencies, submission
+from neoxlite.common.printable import tell
 
 if TYPE_CHECKING:
     from hpcjob.after import Dependency
@@ -43,7 +43,7 @@ class Batch:
         self._files = [self._plans(job, ()) for job in jobs]
         for plan in (plan for plans in self._files for plan in plans):
             for note in [*plan.notes, *(check_training(plan) if check else [])]:
-                print(f"hpcjob: note: {note}", file=sys.stderr)
+                tell(f"note: {note}")
             show_warnings(plan, strict=strict)
 
     @property
@@ -71,14 +71,14 @@ class Batch:
                 latest = []
                 for plan in plans:
                     first = self._chain and number == 0
-                    record = submission.submit(_prepared(plan, first=first), tell=_tell)
+                    record = submission.submit(_prepared(plan, first=first), tell=tell)
                     latest.append(record)
                     done.append(record)
                     yield record
             except HpcjobError as error:
                 if done:
                     ids = " ".join(record.id for record in done)
-                    _tell(f"submitted before this: {ids} (hpcjob cancel {ids})")
+                    tell(f"submitted before this: {ids} (hpcjob cancel {ids})")
                 raise error from None
             before = latest if self._chain else []
 
@@ -93,7 +93,3 @@ def _found(job: JobFile, cluster: ClusterProfile) -> tuple[list[Dependency], lis
 
 def _prepared(plan: Plan, *, first: bool) -> Prepared:
     return submission.prepare(plan, lambda jobdir: render(plan, jobdir=jobdir), first_of_chain=first)
-
-
-def _tell(words: str) -> None:
-    print(f"hpcjob: {words}", file=sys.stderr)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcjob.cli.choosing import complete_recorded
+from neoxlite.common.printable import tell
 
 if TYPE_CHECKING:
     from hpcjob.tracking.records import Record
@@ -35,17 +36,19 @@ def wait(jobs: tuple[str, ...], timeout: str | None, as_json: bool) -> int:
     from hpcjob.errors import HpcjobError
     from hpcjob.tracking.watch import wait_for
     from hpcjob.units import parse_walltime_s
+    from neoxlite.common import streams
 
     timeout_s = None if timeout is None else parse_walltime_s(timeout, "--timeout")
+    streams.outlive()
     index = load_index()
     records = chosen(jobs, index) if jobs else [record for record in index.records if not index.ended(record)]
     code = 0
     left = list(records)
 
-    def tell(record: Record, status: Status) -> None:
-        print(f"hpcjob: {record.id} is {status.state} ({status.reason}); still waiting", file=sys.stderr)
+    def unknown(record: Record, status: Status) -> None:
+        tell(f"{record.id} is {status.state} ({status.reason}); still waiting")
 
-    for record, status in wait_for(records, index, timeout_s=timeout_s, tell=tell):
+    for record, status in wait_for(records, index, timeout_s=timeout_s, tell=unknown):
         left.remove(record)
         code = max(code, status.job_code)
         if as_json:

@@ -58,7 +58,7 @@ class LocalScheduler(Scheduler):
         rounds = 1 if plan.array is None else len(parse_spec(plan.array.spec))  # its elements keep the walltime
         limits = [str(plan.walltime_s * rounds), str(self._kill_wait_s)]
         after = [json.dumps([one.condition, one.id, one.jobdir]) for one in plan.after]
-        argv = [sys.executable, "-I", "-S", str(PROGRAM), str(submission.jobdir), str(submission.script)]
+        argv = [sys.executable, "-I", "-S", "-X", "utf8", str(PROGRAM), str(submission.jobdir), str(submission.script)]
         try:
             done = subprocess.run(
                 [*argv, *limits, *after],

@@ -10,6 +10,7 @@ from pathlib import Path
 from hpcjob.errors import UnknownJobError
 from hpcjob.tracking.index import Index, read_index
 from hpcjob.tracking.records import Record
+from neoxlite.common.printable import printable
 
 LATEST = "latest"
 _ELEMENT = re.compile(r"(?P<array>.+?)(?:_(?P<index>\d{1,6})|\[(?P<bracket>\d{1,6})\](?P<server>\..+)?)", re.ASCII)
@@ -42,7 +43,7 @@ def find_job(text: str, index: Index | None = None) -> Record:
     for hits in _matches(text, records):
         if hits:
             return _the_one(text, hits)
-    recent = ", ".join(dict.fromkeys(f"{record.id} ({record.name})" for record in records[:4]))
+    recent = ", ".join(dict.fromkeys(f"{record.id} ({printable(record.name)})" for record in records[:4]))
     raise UnknownJobError(f"no job {text!r} is recorded", hint=f"the newest: {recent}; hpcjob list shows more")
 
 
@@ -61,7 +62,7 @@ def _element(text: str, number: int, index: Index) -> Record:
 
     array = find_job(text, index)
     if array.array is None:
-        raise UnknownJobError(f"job {array.id} ({array.name}) is no array", hint=f"its own id is {array.id}")
+        raise UnknownJobError(f"job {array.id} ({printable(array.name)}) is no array", hint=f"its own id is {array.id}")
     if number not in parse_spec(array.array):
         raise UnknownJobError(f"array {array.id} has no element {number}", hint=f"its elements: {array.array}")
     return array.element(number)
@@ -91,5 +92,5 @@ def _the_one(text: str, hits: list[Record]) -> Record:
     kinds = {record.profile for record in same_id} if same_id else {record.name for record in hits}
     if len(kinds) == 1:
         return newest
-    many = dict.fromkeys(f"{record.profile}:{record.id} ({record.name})" for record in hits[:6])
+    many = dict.fromkeys(f"{record.profile}:{record.id} ({printable(record.name)})" for record in hits[:6])
     raise UnknownJobError(f"{text!r} means several jobs", hint=f"say which: {', '.join(many)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Mapping
@@ -11,7 +12,9 @@ from typing import Any, TextIO
 
 import click
 
+from neoxlite.common import streams
 from neoxlite.common.errors import UserError
+from neoxlite.common.printable import message
 
 _OF_FILES = {
     errno.EACCES: "check who may read and write it (ls -ld); --debug shows what wanted to",
@@ -84,40 +87,70 @@ def run(
     ``files_are_the_users`` a file that may not be read or written, or a full disk, is told like a `UserError`.
 
     A `UserError` becomes ``program: message`` and its hint on stderr; with ``--debug`` or HPCJOB_DEBUG a traceback too.
-    A broken pipe (``| head``) ends quietly with 1, as click does it; Ctrl-C with 130.
+    Output that cannot be written is told in one line, and the code is 1; a broken pipe (``| head``) ends quietly with
+    1, as click does it; Ctrl-C with 130. A command that does more than print goes on and has its own code: see
+    `streams.outlive`.
     """
+    if argv is None:
+        streams.prepare()
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = bool(os.environ.get("HPCJOB_DEBUG"))
     if "--debug" in arguments[: arguments.index("--")] if "--" in arguments else "--debug" in arguments:
         arguments.remove("--debug")
         debug = True
+    code = _run(group, program, arguments, extras or {}, debug, files_are_the_users)
+    error = streams.finish()
+    if error is None:
+        return code
+    if not streams.reader_left(error):
+        _report(_of_output(error), program, debug, sys.stderr)
+    return code if streams.lost() else code or 1
+
+
+def _run(
+    group: click.Group,
+    program: str,
+    arguments: list[str],
+    extras: Mapping[str, str],
+    debug: bool,
+    files_are_the_users: bool,
+) -> int:
     try:
         result = group.main(args=arguments, prog_name=program, standalone_mode=False)
-        sys.stdout.flush()
     except UserError as error:
         return _report(error, program, debug, sys.stderr)
     except ModuleNotFoundError as error:
-        extra = (extras or {}).get(error.name or "")
+        extra = extras.get(error.name or "")
         if extra is None:
             raise
         needed = UserError(f"this needs {error.name}, which is not installed", hint=f"pip install '{extra}'")
         return _report(needed, program, debug, sys.stderr)
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(file=shown)
+        sys.stderr.write(message(shown.getvalue()))
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
-        # What was not written has no reader; point stdout at nothing so that the interpreter's own flush is quiet too.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        streams.drop_output()
         return 1
     except OSError as error:
+        if error.filename == streams.STANDARD_OUTPUT:
+            streams.drop_output()
+            return _report(_of_output(error), program, debug, sys.stderr)
         if not files_are_the_users or error.errno not in _OF_FILES:
             raise
-        told = UserError(f"{error.filename or 'standard output'}: {error.strerror}", hint=_OF_FILES[error.errno])
+        told = UserError(f"{error.filename or 'a file'}: {error.strerror}", hint=_OF_FILES[error.errno])
         told.__cause__ = error
         return _report(told, program, debug, sys.stderr)
     return result if isinstance(result, int) else 0
+
+
+def _of_output(error: OSError) -> UserError:
+    told = UserError(f"{streams.STANDARD_OUTPUT}: {error.strerror}")
+    told.__cause__ = error
+    return told
 
 
 def _report(error: UserError, program: str, debug: bool, stream: TextIO) -> int:
@@ -125,7 +158,7 @@ def _report(error: UserError, program: str, debug: bool, stream: TextIO) -> int:
         import traceback
 
         traceback.print_exception(error, file=stream)
-    print(f"{program}: {error.message}", file=stream)
+    print(f"{program}: {message(error.message)}", file=stream)
     if error.hint:
-        print(f"{' ' * len(program)}  {error.hint}", file=stream)
+        print(f"{' ' * len(program)}  {message(error.hint)}", file=stream)
     return error.exit_code

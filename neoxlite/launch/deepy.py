@@ -94,8 +94,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     import sys
 
     from neoxlite.cli import main as neoxlite
+    from neoxlite.common import streams
     from neoxlite.common.errors import UserError
 
+    if argv is None:
+        streams.prepare()
     words = list(sys.argv[1:] if argv is None else argv)
     debug = [word for word in words if word == "--debug"]
     try:

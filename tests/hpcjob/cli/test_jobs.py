@@ -327,3 +327,32 @@ def test_help_has_examples(command: str, capfd: pytest.CaptureFixture[str]) -> N
     """Each help shows lines to copy."""
     assert main([command, "--help"]) == 0
     assert f"  hpcjob {command}" in capfd.readouterr().out.partition("Examples:")[2]
+
+
+@pytest.mark.parametrize("output", [">/dev/full", ">&-", ">/dev/full 2>/dev/full", "> >(exec true)"])
+def test_output_that_cannot_be_written_stops_no_submission(output: str, here: Path) -> None:
+    """All jobs are submitted, and the code is that of the submissions."""
+    job = job_file(here / "a.yml", "true")
+    line = f"exec {sys.executable} -m hpcjob submit {job} {job} -p local {output}"
+    done = subprocess.run(
+        ["bash", "-c", line],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=120,
+        check=False,
+    )
+    ids = [record.id for record in reversed(read_index().records)]
+    assert (done.returncode, len(ids)) == (0, 2)
+    if output == ">/dev/full":
+        assert done.stderr == (
+            f"hpcjob: submitted: {' '.join(ids)}\nhpcjob: standard output: No space left on device\n"
+        )
+    assert main(["wait", *ids]) == 0
+
+
+def test_names_in_messages_do_not_steer_the_terminal(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Escape sequences and line breaks of a job's name, in the hint about the newest."""
+    submit_local("true", name="\x1b[31mRED\n2")
+    assert main(["status", "nosuch"]) == 2
+    assert "(\\x1b[31mRED\\n2)" in capfd.readouterr().err
