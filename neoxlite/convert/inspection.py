@@ -15,6 +15,7 @@ from neoxlite.checkpoint.folder import find, saved_iterations, step_name
 from neoxlite.checkpoint.manifest import MANIFEST, Manifest
 from neoxlite.checkpoint.optimizer_state import MASTER, MOMENTS
 from neoxlite.checkpoint.tokenizer_files import FOLDER as TOKENIZER
+from neoxlite.common.paths import is_dir, is_file
 from neoxlite.convert.hf_folder import HfFolder, is_hf_folder, read_json
 from neoxlite.convert.pickles import PickledFile
 from neoxlite.convert.tensor_file import TensorFile, dtype_name
@@ -53,11 +54,11 @@ def inspect(root: Path, iteration: int | None = None) -> Report:
     Raises:
         CheckpointError: there is no model.
     """
-    if not root.is_dir():
+    if not is_dir(root):
         raise CheckpointError(f"{root} is no folder", hint="give the folder of a model", exit_code=2)
     if iteration is None and is_hf_folder(root):
         return _hf(root)
-    if iteration is None and (root / MANIFEST).is_file():
+    if iteration is None and is_file(root / MANIFEST):
         return _own(root)
     if is_upstream(root) or any(is_upstream(root / step_name(one)) for one in saved_iterations(root)):
         return _upstream(find_upstream(root, iteration), root)

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from neoxlite.checkpoint.disk import remedy
 from neoxlite.checkpoint.owner import Owner
+from neoxlite.common.paths import exists, is_dir, is_file
 from neoxlite.convert.sizes import size_texts
 from neoxlite.errors import CheckpointError
 
 
 def require_room(place: Path, needed_bytes: int) -> None:
     """Raise CheckpointError if the file system of ``place`` has less room than ``needed_bytes``."""
-    existing = next(path for path in (place, *place.absolute().parents) if path.exists())
+    existing = next(path for path in (place, *place.absolute().parents) if exists(path))
     free = shutil.disk_usage(existing).free
     if free < needed_bytes:
         needed_text, free_text = size_texts(needed_bytes, free)
@@ -40,7 +41,7 @@ def writing(place: Path) -> Iterator[None]:
 
 def refuse_existing(target: Path) -> None:
     """Raise CheckpointError if there is something at ``target`` that a new folder would take the place of."""
-    if target.is_file() or (target.is_dir() and any(target.iterdir())):
+    if is_file(target) or (is_dir(target) and any(target.iterdir())):
         raise CheckpointError(
             f"{target} exists and is not empty", hint="give a new folder, or remove this one", exit_code=2
         )
