@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from neoxlite.config.reader import Entry
-from neoxlite.config.values import as_number, shown
+from neoxlite.config.values import as_number, is_beta, shown
 from neoxlite.errors import ConfigError
 
 _REQUIRED = ("num_layers", "hidden_size", "num_attention_heads", "seq_length", "max_position_embeddings")
@@ -27,8 +27,16 @@ class Where:
         self._files = f"{', '.join(paths)}: " if paths else ""
 
     def prefix(self, *keys: str) -> str:
-        """Return ``file.yml:12: `` of the first of ``keys`` that was given, else the files together."""
-        return next((f"{self._entries[key].where}: " for key in keys if key in self._entries), self._files)
+        """Return ``file.yml:12: `` of the first of ``keys`` that was given, else the files together.
+
+        A dotted key is looked for inside its block.
+        """
+        for key in keys:
+            top, _, path = key.partition(".")
+            if top in self._entries:
+                entry = self._entries[top]
+                return f"{(entry.place_of(path) or entry.place).where}: "
+        return self._files
 
     def error(self, message: str, *keys: str, hint: str) -> ConfigError:
         """Return an error placed at the first of ``keys``."""
@@ -267,10 +275,14 @@ def check_optimizer(block: Mapping[str, Any], where: Where) -> None:
         )
     if "weight_decay" in params:
         raise where.error(
-            "optimizer.params.weight_decay is given", "optimizer", hint="move it out: weight_decay is a key of its own"
+            "optimizer.params.weight_decay is given",
+            "optimizer.params.weight_decay",
+            hint="move it out: weight_decay is a key of its own",
         )
-    betas = [as_number(beta) for beta in params.get("betas", [])]
-    if "betas" in params and (len(betas) != 2 or not all(beta is not None and 0 <= beta < 1 for beta in betas)):
+    betas = params.get("betas", [0.9, 0.999])
+    if len(betas) != 2 or not all(map(is_beta, betas)):
         raise where.error(
-            f"optimizer.params.betas is {shown(params['betas'])}", "optimizer", hint="write two numbers, as [0.9, 0.95]"
+            f"optimizer.params.betas is {shown(betas)}",
+            "optimizer.params.betas",
+            hint="write two numbers, as [0.9, 0.95]",
         )

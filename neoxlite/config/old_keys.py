@@ -11,12 +11,13 @@ from typing import Any
 
 from neoxlite.config.keys import Fate, OldKey, key_table, old_key_table
 from neoxlite.config.overrides import default_block
-from neoxlite.config.reader import Entry
-from neoxlite.config.values import shown
+from neoxlite.config.reader import Entry, Place
+from neoxlite.config.values import is_beta, plain, shown
 from neoxlite.errors import ConfigError
 
 _GATED_BY = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu", "relu": "reglu"}
-_ADAM = ("adam_beta1", "adam_beta2", "adam_eps")
+_BETAS = ("adam_beta1", "adam_beta2")
+_ADAM = (*_BETAS, "adam_eps")
 _OLD = "a key of an earlier GPT-NeoX release"
 
 # Of the defaults that changed since v1.0, those that train another model; a file of that time relies on them silently.
@@ -75,7 +76,12 @@ def _put(new: str, old: str, value: Any, entry: Entry, result: dict[str, Entry])
             f"{old} ({entry.where}) is the old name of {new}, which is given too ({result[new].where})",
             hint=f"keep {new} and remove {old}",
         )
-    result[new] = replace(entry, value=value)
+    result[new] = _of_old_key(entry, value)
+
+
+def _of_old_key(entry: Entry, value: Any) -> Entry:
+    """Return an entry of a key of today whose messages name the old one, which the user wrote."""
+    return replace(entry, value=value, place=replace(entry.place, old_key=plain(entry.spelling)))
 
 
 def _must_be_off(old: OldKey, entry: Entry) -> str:
@@ -123,11 +129,12 @@ def _mlp_type(key: str, entry: Entry, result: dict[str, Entry]) -> str:
             hint=f"use one of: {', '.join(_GATED_BY)}",
         )
     size = 3 * _llama_width(entry, result)
-    result["activation"] = replace(given or entry, value=_GATED_BY[word])
-    result["intermediate_size"] = replace(result.get("intermediate_size", entry), value=size)
+    of_type = _of_old_key(entry, None)
+    result["activation"] = replace(given or of_type, value=_GATED_BY[word])
+    result["intermediate_size"] = replace(result.get("intermediate_size", of_type), value=size)
     taken = [f"activation: {_GATED_BY[word]}", f"intermediate_size: {size} (three times the width)"]
     if "use_bias_in_mlp" not in result:
-        result["use_bias_in_mlp"] = replace(entry, value=False)
+        result["use_bias_in_mlp"] = replace(of_type, value=False)
         taken.append("use_bias_in_mlp: false")
     return f"taken as {', '.join(taken)}"
 
@@ -177,12 +184,15 @@ def _adam_params(result: dict[str, Entry], warnings: list[str]) -> None:
     if not isinstance(params, dict):
         return  # the optimizer block is damaged: its own check says how
     new: dict[str, Any] = {}
+    places: dict[str, Place] = {}
     if "adam_eps" in old:
-        new["eps"] = old["adam_eps"].value
-    if old.keys() & {"adam_beta1", "adam_beta2"}:
-        new["betas"] = [
-            old[key].value if key in old else old_key_table()[key].off for key in ("adam_beta1", "adam_beta2")
-        ]
+        new["eps"] = _given("adam_eps", old)
+        places["params.eps"] = _of_old_key(old["adam_eps"], None).place
+    betas = [key for key in _BETAS if key in old]
+    if betas:
+        new["betas"] = [_given(key, old) for key in _BETAS]
+        wrong = [key for key in betas if not is_beta(_given(key, old))]
+        places["params.betas"] = _of_old_key(old[(wrong or betas)[0]], None).place
     for name in new:
         if name in params:
             raise ConfigError(
@@ -192,9 +202,15 @@ def _adam_params(result: dict[str, Entry], warnings: list[str]) -> None:
     result["optimizer"] = replace(
         optimizer,
         value={**block, "params": {**params, **new}},
-        inner={**optimizer.inner, **{f"params.{name}": first.place for name in new}},
+        inner={**optimizer.inner, **places},
     )
     warnings.extend(f"{entry.where}: {key} is {_OLD}: taken into optimizer.params" for key, entry in old.items())
+
+
+def _given(key: str, old: dict[str, Entry]) -> Any:
+    """Return a key's value, or the default that it had where it is null or missing."""
+    value = old[key].value if key in old else None
+    return old_key_table()[key].off if value is None else value
 
 
 def _row_parallel_head(result: dict[str, Entry], warnings: list[str]) -> None:

@@ -31,15 +31,17 @@ YAML_ERRORS = (yaml.YAMLError, ValueError, KeyError, AttributeError, OverflowErr
 
 @dataclass(frozen=True)
 class Place:
-    """Where a value stands: a file and line, or a name such as ``--set``."""
+    """Where a value stands: a file and line, or a name such as ``--set``; and the key there, if it is an old one."""
 
     file: str
     line: int | None
+    old_key: str | None = None
 
     @property
     def where(self) -> str:
-        """``folder/file.yml:12``, or the name of the source where there are no lines."""
-        return self.file if self.line is None else f"{self.file}:{self.line}"
+        """``folder/file.yml:12``, or the name of the source where there are no lines; ``... (gas)`` of an old key."""
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        return place if self.old_key is None else f"{place} ({self.old_key})"
 
     @property
     def short(self) -> str:

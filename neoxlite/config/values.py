@@ -87,6 +87,12 @@ def as_number(value: Any) -> int | float | None:
     return None
 
 
+def is_beta(value: Any) -> bool:
+    """Tell whether a value can be one of Adam's betas."""
+    number = as_number(value)
+    return number is not None and 0 <= number < 1
+
+
 def numbers_in(value: Any) -> Any:
     """Return ``value`` with every text like ``1e-5`` inside mappings and lists read as the number it means."""
     if isinstance(value, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,6 +93,49 @@ def test_old_and_new_key_together(both: dict[str, Any], words: str, load: Load) 
     """Which one was meant cannot be known."""
     with pytest.raises(ConfigError, match=words):
         load(**both)
+
+
+LR_ALONE = {"type": "Adam", "params": {"lr": 0.001}}
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong", "message"),
+    [
+        ("slurm_comment", {"slurm_comment": 5}, "comment must be a text, not a whole number (5)"),
+        ("save-interval", {"save-interval": "x"}, "checkpoint_factor must be a number, not a text ('x')"),
+        ("adam_beta1", {"optimizer": LR_ALONE, "adam_beta1": "x"}, "optimizer.params.betas is ['x', 0.999]"),
+        (
+            "adam_beta2",
+            {"optimizer": LR_ALONE, "adam_beta1": 0.8, "adam_beta2": 1},
+            "optimizer.params.betas is [0.8, 1]",
+        ),
+        ("adam_eps", {"adam_eps": -1}, "optimizer.params.eps is -1; it must be greater than 0"),
+    ],
+)
+def test_a_wrong_value_is_placed_where_it_was_written(
+    key: str, wrong: dict[str, Any], message: str, load: Load, tmp_path: Path
+) -> None:
+    """The message has the old key, and its line, beside today's name."""
+    with pytest.raises(ConfigError) as caught:
+        load(**wrong)
+    lines = (tmp_path / "small.yml").read_text(encoding="utf-8").splitlines()
+    (line,) = (number for number, text in enumerate(lines, 1) if text.startswith(f"{key}:"))
+    assert caught.value.message == f"{tmp_path}/small.yml:{line} ({key}): {message}"
+
+
+def test_a_null_of_adam_is_its_default(load: Load) -> None:
+    """As null is for every key."""
+    cfg = load(optimizer=LR_ALONE, adam_beta1=None, adam_eps=1e-6)
+    assert cfg.optimizer["params"] == {"lr": 0.001, "betas": [0.9, 0.999], "eps": 1e-6}
+
+
+def test_wrong_betas_are_placed_at_their_own_line(load: Load, tmp_path: Path) -> None:
+    """Not at the block's."""
+    with pytest.raises(ConfigError) as caught:
+        load(optimizer={"type": "Adam", "params": {"lr": 0.001, "betas": [0.9, 2]}})
+    lines = (tmp_path / "small.yml").read_text(encoding="utf-8").splitlines()
+    line = lines.index("    betas:") + 1
+    assert caught.value.message == f"{tmp_path}/small.yml:{line}: optimizer.params.betas is [0.9, 2]"
 
 
 def test_gas_says_what_to_write(load: Load) -> None:
