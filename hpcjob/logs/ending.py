@@ -6,20 +6,27 @@ and print one, so that the log of a clean stop reads like that of a crash.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from hpcjob import exitcodes
 from hpcjob.logs import topics
+from hpcjob.logs.failures import describe_code
 from hpcjob.logs.suspicion import Suspicion
 from hpcjob.states import State
 from hpcjob.tracking.exit_record import ExitRecord, Outcome, read_exit_record, read_outcome
+
+if TYPE_CHECKING:
+    from hpcjob.tracking.status import Status
 
 _RECORD = "_exit.json"
 _OUTCOME = "outcome.json"
 _CLEAN = {"saved_for_walltime": exitcodes.SAVED_FOR_WALLTIME, "stopped": exitcodes.STOPPED_ON_REQUEST}
 _FROM_OUTSIDE = ("TERM", "INT", "HUP", "QUIT")
+_KILLED = re.compile(r"killed by (?:signal )?(?:KILL|9)\b")
 _AGAIN = "Submit it again; a training run goes on from its last checkpoint."
 _BY_STATE = {
     State.CANCELLED: Suspicion(topics.ENDED, "the job was cancelled", f"Nothing failed by itself. {_AGAIN}"),
@@ -40,6 +47,13 @@ _BY_STATE = {
 }
 
 
+_OF_KILL = Suspicion(
+    topics.ENDED,
+    "the job was killed from outside by signal KILL: by hand, or by its node, where host memory was used up",
+    f"Look at that node's `dmesg -T | grep -i killed`; if memory was used up, ask for more, else: {_AGAIN}",
+)
+
+
 class Ending(msgspec.Struct, frozen=True):
     """What is known without the log.
 
@@ -48,14 +62,31 @@ class Ending(msgspec.Struct, frozen=True):
         record_path: the exit record's file.
         record: how the script ended; None while it runs, or if it was killed.
         outcome: what the trainer said last; None of other programs.
-        state: the job's state by its scheduler.
+        status: the job's state by its scheduler, with the reason.
+        after: what the job came after, as ``afterok:123``.
     """
 
     directory: Path = Path()
     record_path: Path = Path()
     record: ExitRecord | None = None
     outcome: Outcome | None = None
-    state: State | None = None
+    status: Status | None = None
+    after: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> State | None:
+        """The job's state by its scheduler."""
+        return None if self.status is None else self.status.state
+
+    @property
+    def failure(self) -> str | None:
+        """How a job ended that has not ended well, in words."""
+        if self.code is not None:
+            return describe_code(self.code) if self.code else None
+        if self.status is None or not self.status.state.ended or self.status.state is State.COMPLETED:
+            return None
+        code = describe_code(self.status.exit_code) if self.status.exit_code else None
+        return ", ".join(filter(None, (f"state {self.status.state}", code, self.status.reason)))
 
     @property
     def code(self) -> int | None:
@@ -84,12 +115,29 @@ class Ending(msgspec.Struct, frozen=True):
         """Return what ended the job from outside, by its scheduler or by the signal that its script had."""
         if self.code == exitcodes.OK:
             return None
+        if self.state is State.CANCELLED and self.after and not self._has_started():
+            return self._waited()
         if self.state in _BY_STATE:
             return _BY_STATE[self.state]
         if self.record is not None and self.record.signal in _FROM_OUTSIDE:
             cause = f"ended from outside by signal {self.record.signal}: cancelled, or stopped by the scheduler"
             return Suspicion(topics.ENDED, cause, f"Nothing in the log failed by itself. {_AGAIN}")
+        reason = self.status.reason if self.status is not None else None
+        if (self.record is not None and self.record.signal == "KILL") or _KILLED.search(reason or ""):
+            return _OF_KILL
         return None
+
+    def _has_started(self) -> bool:
+        return self.record is not None or Path(f"{str(self.record_path).removesuffix(_RECORD)}_job.out").exists()
+
+    def _waited(self) -> Suspicion:
+        """Return what is to be said of a job that was cancelled before it started, while it came after others."""
+        told = (self.status.reason if self.status else None) or f"cancelled, and it came after {', '.join(self.after)}"
+        named = [one for one in self.after if one in told] or self.after
+        ids = [one.partition(":")[2] for one in named]
+        look = " and ".join(f"hpcjob explain {one}" for one in ids)
+        fix = f"Look at what it came after: {look}. Then submit it again."
+        return Suspicion(topics.ENDED, f"the job never started: {told}", fix)
 
     def witnesses(self) -> list[tuple[str, str]]:
         """Return what says so, as (file, text)."""
@@ -103,7 +151,8 @@ class Ending(msgspec.Struct, frozen=True):
             by = f", signal {self.record.signal}" if self.record.signal else ""
             said.append((str(self.record_path), f"exit code {self.record.code}{by}, {self.record.time}"))
         if self.state is not None and self.state.ended:
-            said.append(("scheduler", f"state {self.state}"))
+            reason = f", {self.status.reason}" if self.status is not None and self.status.reason else ""
+            said.append(("scheduler", f"state {self.state}{reason}"))
         return said
 
     def _where(self) -> str:

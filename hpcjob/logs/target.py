@@ -14,12 +14,12 @@ import msgspec
 from hpcjob import exitcodes
 from hpcjob.errors import InputError, UnknownJobError
 from hpcjob.logs.sources import JobFiles, Provider, hosts_of, listed
-from hpcjob.states import State
 from neoxlite.common.paths import exists, is_dir
 
 if TYPE_CHECKING:
     from hpcjob.logs.ending import Ending
     from hpcjob.logs.succession import Run
+    from hpcjob.tracking.status import Status
 
 STANDARD_INPUT = "-"
 _NAME_MAX = 255  # bytes: limits.h of Linux
@@ -33,7 +33,8 @@ class Target(msgspec.Struct, frozen=True):
         paths: files, if files were named.
         directory: the job's or the named directory, if one was named.
         ended: whether nothing will be written any more; asked while following.
-        state: the job's state by its scheduler, None if there is no such job.
+        status: asks for the job's state by its scheduler, None if there is no such job.
+        after: what the job comes after, as ``afterok:123``.
         walltime_s: the job's limit.
         run: goes from a job to the one that goes on with its run.
     """
@@ -42,7 +43,8 @@ class Target(msgspec.Struct, frozen=True):
     directory: Path | None = None
     job_id: str | None = None
     ended: Callable[[], bool] = lambda: False
-    state: Callable[[], State | None] = lambda: None
+    status: Callable[[], Status | None] = lambda: None
+    after: tuple[str, ...] = ()
     walltime_s: float | None = None
     run: Run | None = None
 
@@ -77,7 +79,7 @@ class Target(msgspec.Struct, frozen=True):
         ending = read_ending(self.directory, self.job_id)
         if not ask or ending.code == exitcodes.OK or ending.clean_stop() is not None:
             return ending
-        return msgspec.structs.replace(ending, state=self.state())
+        return msgspec.structs.replace(ending, status=self.status(), after=self.after)
 
     def ranks(self) -> list[int]:
         """Return the ranks that have a log of their own."""
@@ -159,7 +161,8 @@ def _job(name: str) -> Target:
         directory=record.jobdir,
         job_id=record.job_id,
         ended=run.ended if record.log is None else lambda: job_ended(record),
-        state=lambda: refresh([record], read_index())[record].state,
+        status=lambda: refresh([record], read_index())[record],
+        after=tuple(record.after),
         walltime_s=record.walltime_s,
         run=run,
     )

@@ -20,6 +20,7 @@ from hpcjob.logs.explain.verdict import Verdict
 from hpcjob.logs.rulebook import load_errors, own_files
 from hpcjob.logs.sources import Source
 from hpcjob.logs.target import STANDARD_INPUT, Target, resolve
+from neoxlite.common.paths import is_dir
 
 _NOT_KNOWN: Final = (topics.UNKNOWN, topics.TIMEOUT)
 
@@ -45,9 +46,8 @@ def explained(words: Sequence[str], *, profile: str | None = None, rules: Sequen
         target = resolve(words)
         ending = target.ending(ask=True)
         sources, dumps = _files(target)
-        if not (sources or dumps or ending.clean_stop() or ending.from_outside()):
-            where = target.directory or ", ".join(map(str, target.paths))
-            print(f"hpcjob explain: no log yet in {where}", file=sys.stderr)
+        if not (sources or dumps or ending.clean_stop() or ending.from_outside() or ending.failure):
+            print(f"hpcjob explain: {_nothing(target)}", file=sys.stderr)
             return None
         evidence = gather(sources, book=book, hosts=target.hosts(), dumps=dumps)
     expected = expectations.profile_of(target.directory, profile)
@@ -60,6 +60,13 @@ def explained(words: Sequence[str], *, profile: str | None = None, rules: Sequen
     if verdict.code in _NOT_KNOWN:
         verdict = msgspec.structs.replace(verdict, odd=[*verdict.odd, *odd_lines(sources)])
     return verdict
+
+
+def _nothing(target: Target) -> str:
+    """Say where no log is."""
+    if target.directory is not None and not target.paths and not is_dir(target.directory):
+        return f"{target.directory} is gone, and the logs with it"
+    return f"no log yet in {target.directory or ', '.join(map(str, target.paths))}"
 
 
 def _is_empty(source: Source) -> bool:

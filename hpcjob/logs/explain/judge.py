@@ -68,7 +68,7 @@ def judge(
     elif outside is not None:
         found = _of_ending(outside, ending, evidence)
     else:
-        found = without_cause(evidence, said, ending.code)
+        found = without_cause(evidence, said, ending.failure, ending.code)
     return msgspec.structs.replace(
         found,
         followers=_followers(evidence, found),

@@ -97,8 +97,14 @@ def of_suspicion(suspicion: Suspicion, evidence: Evidence, said: list[Blamed]) -
     )
 
 
-def without_cause(evidence: Evidence, warnings: list[str], ended_with: int | None) -> Verdict:
-    """Return the verdict where no error has a cause of its own."""
+def without_cause(
+    evidence: Evidence, warnings: list[str], failure: str | None = None, code: int | None = None
+) -> Verdict:
+    """Return the verdict where no error has a cause of its own.
+
+    Args:
+        failure: how the job ended, in words; None if it has not failed. code: its exit code, if known.
+    """
     symptoms = ordered(evidence.blamed("symptom", "cause"), evidence)
     followers = evidence.blamed("follower")
     killed = [blamed for blamed in symptoms if topic_of(blamed.group.first) in _KILLED_TOPICS]
@@ -115,8 +121,8 @@ def without_cause(evidence: Evidence, warnings: list[str], ended_with: int | Non
         return _of_divergence(evidence.diverged)
     if followers:
         return _of_followers(followers, evidence)
-    if ended_with:
-        return _of_code(ended_with, evidence)
+    if failure is not None:
+        return _of_failure(failure, code, evidence)
     if warnings:
         return of_warning(warnings[0], evidence)
     return verdict(0, "no error and nothing unusual found")
@@ -142,11 +148,14 @@ def _of_followers(followers: list[Blamed], evidence: Evidence) -> Verdict:
     return msgspec.structs.replace(said, evidence=quotes_of(followers[0], evidence), odd=odd_ones(evidence))
 
 
-def _of_code(code: int, evidence: Evidence) -> Verdict:
+def _of_failure(failure: str, code: int | None, evidence: Evidence) -> Verdict:
+    """Return the verdict of a failure that no line tells of; a shell's code above 128 tells the signal."""
+    signal = 128 - code if code is not None and 128 < code < 128 + 65 else None
+    of_signal = "" if signal is None else f", that of {describe_code(signal)}"
     said = verdict(
         topics.UNKNOWN,
-        f"not known: the job ended with {describe_code(code)}, and no line of its log tells why",
-        "Look at the last lines of each rank (hpcjob tail --rank N).",
+        f"not known: the job ended with {failure}{of_signal}, and no line of its log tells why",
+        _FIX_OF_SIGNAL.get(signal or 0, "Look at the last lines of each rank (hpcjob tail --rank N)."),
     )
     return msgspec.structs.replace(said, odd=odd_ones(evidence))
 

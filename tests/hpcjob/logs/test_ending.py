@@ -12,7 +12,7 @@ import pytest
 from hpcjob.cli import main
 from hpcjob.states import State
 from hpcjob.tracking.index import append
-from hpcjob.tracking.records import Record
+from hpcjob.tracking.records import Change, Record
 
 AFTERMATH = """\
  iteration       40/     100 | elapsed time per iteration (ms): 60000.0 | lm loss: 7.123456E+00 |
@@ -183,3 +183,78 @@ def test_the_schedulers_state(
     append(record.change(state))
     verdict = explain(capsys, "12")
     assert (verdict["code"], verdict["cause"]) == (code, cause)
+
+
+def recorded(folder: Path, patch: pytest.MonkeyPatch, *changes: Any, **keys: Any) -> Record:
+    """Record job 12 of a Slurm, with what was seen of it."""
+    patch.setenv("XDG_STATE_HOME", str(folder.parent / f"state of {folder.name}"))
+    record = Record(
+        profile="lab",
+        scheduler="slurm",
+        server="",
+        id="12",
+        submitted="2026-01-01T00:00:00+00:00",
+        name="実験",
+        directory=str(folder),
+        nodes=1,
+        walltime_s=60,
+        **keys,
+    )
+    append(record)
+    for change in changes:
+        append(Change(profile="lab", server="", id="12", submitted=record.submitted, time=record.submitted, **change))
+    return record
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        (
+            "afterok:11 did not come true: it ended with code 3",
+            "the job never started: afterok:11 did not come true: it ended with code 3",
+        ),
+        (None, "the job never started: cancelled, and it came after afterok:11, afterany:10"),
+    ],
+)
+def test_a_job_that_never_started(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str | None, cause: str
+) -> None:
+    """Of one that came after others the cause is there, and the fix names where to look."""
+    seen = {"state": State.CANCELLED, "reason": reason}
+    recorded(tmp_path, monkeypatch, seen, after=["afterok:11", "afterany:10"])
+    verdict = explain(capsys, "12")
+    assert (verdict["code"], verdict["cause"]) == (66, cause)
+    look = "hpcjob explain 11" if reason else "hpcjob explain 11 and hpcjob explain 10"
+    assert verdict["fix"] == f"Look at what it came after: {look}. Then submit it again."
+    (tmp_path / "12_job.out").write_text("working\n")
+    assert explain(capsys, "12")["cause"] == "the job was cancelled"
+
+
+def test_a_job_killed_by_kill(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its supervisor's record says so, or its scheduler; a step's shell only tells the code."""
+    killed = "the job was killed from outside by signal KILL: by hand, or by its node, where host memory was used up"
+    verdict = explain(capsys, job(tmp_path / "a", "working\n", 137, signal="KILL"))
+    assert (verdict["code"], verdict["cause"]) == (66, killed)
+    recorded(tmp_path, monkeypatch, {"state": State.FAILED, "exit_code": 137, "reason": "killed by signal 9"})
+    assert explain(capsys, "12")["cause"] == killed
+    verdict = explain(capsys, job(tmp_path / "b", "working\n", 137))
+    assert verdict["cause"] == (
+        "not known: the job ended with exit code 137, that of signal 9 (SIGKILL), and no line of its log tells why"
+    )
+    assert verdict["fix"].startswith("Killed: host memory most likely")
+    assert explain(capsys, job(tmp_path / "c", OOM, 137, signal="KILL"))["code"] == 68
+
+
+def test_a_failure_without_a_record(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the scheduler says of it is told, not that nothing was found; and a folder that is gone is named."""
+    recorded(tmp_path, monkeypatch, {"state": State.FAILED, "exit_code": 1, "reason": "a part of it failed"})
+    verdict = explain(capsys, "12")
+    assert verdict["code"] == 79
+    assert verdict["cause"].startswith("not known: the job ended with state FAILED, exit code 1, a part of it failed")
+    gone = recorded(tmp_path / "gone", monkeypatch, {"state": State.COMPLETED, "exit_code": 0})
+    assert main(["explain", "12"]) == 0
+    assert capsys.readouterr().err == f"hpcjob explain: {gone.directory} is gone, and the logs with it\n"
