@@ -7,6 +7,7 @@ without .yml or .json gets .yml, a ``-`` in a top-level key is a ``_``, and a ke
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -15,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from neoxlite.common.paths import is_dir, is_file
+from neoxlite.common.paths import exists, is_dir, is_file
 from neoxlite.config.values import plain
 from neoxlite.config.yaml_damage import damaged
 from neoxlite.errors import ConfigError
@@ -95,7 +96,17 @@ def find_file(name: str, conf_dir: Path | None = None) -> Path:
         path = folder / full
         if is_file(path):
             return path
-    raise ConfigError(f"{folders[0] / full}: no such configuration file", hint=_file_hint(full, folders))
+    first = folders[0] / full
+    if os.path.lexists(first):
+        raise ConfigError(f"{first}: {_no_file(first)}", hint="give a YAML file")
+    raise ConfigError(f"{first}: no such configuration file", hint=_file_hint(full, folders))
+
+
+def _no_file(path: Path) -> str:
+    """Return what is at ``path``, where it is no regular file."""
+    if is_dir(path):
+        return "a folder, not a configuration file"
+    return "a pipe or a device, not a configuration file" if exists(path) else "a link to nothing, or to itself"
 
 
 def _file_hint(name: str, folders: list[Path]) -> str:
@@ -106,6 +117,7 @@ def _file_hint(name: str, folders: list[Path]) -> str:
             if is_dir(folder)
             for pattern in ("*.yml", "*/*.yml", "*.yaml", "*.json")
             for path in folder.glob(pattern)
+            if os.path.isfile(path)  # noqa: PTH113 - Path's own raises where a link leads to what may not be seen
         }
     )
     near = _near_files(name, present)

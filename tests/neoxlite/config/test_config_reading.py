@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -266,7 +268,7 @@ def test_hostile_bytes(data: bytes, words: str, tmp_path: Path) -> None:
 def test_folder_for_a_file(tmp_path: Path) -> None:
     """A folder called a.yml is not a file."""
     (tmp_path / "a.yml").mkdir()
-    with pytest.raises(ConfigError, match="no such configuration file"):
+    with pytest.raises(ConfigError, match="a folder, not a configuration file"):
         load_config("a", tmp_path)
 
 
@@ -290,3 +292,25 @@ def test_unknown_keys_are_counted(load: Load) -> None:
     assert caught.value.message.endswith("small.yml:15: hiden-size is not a GPT-NeoX key (and 1 more: zzz)")
     assert caught.value.hint is not None
     assert caught.value.hint.startswith("did you mean hidden_size")
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (os.mkfifo, "a pipe or a device, not a configuration file"),
+        (lambda path: path.symlink_to(path), "a link to nothing, or to itself"),
+        (lambda path: path.symlink_to("gone.yml"), "a link to nothing, or to itself"),
+        (Path.mkdir, "a folder, not a configuration file"),
+    ],
+)
+def test_what_is_no_file_is_told_as_what_it_is(make: Callable[[Path], None], told: str, tmp_path: Path) -> None:
+    """Not as missing with its own name for a near one; and it is not offered for another name."""
+    path = tmp_path / "run.yml"
+    make(path)
+    (tmp_path / "rum.yml").write_text("{}", encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_config("run", tmp_path)
+    assert caught.value.message == f"{path}: {told}"
+    with pytest.raises(ConfigError) as caught:
+        load_config("ruu", tmp_path)
+    assert caught.value.hint == "did you mean rum.yml?"
