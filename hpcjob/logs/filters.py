@@ -47,6 +47,7 @@ class LineFilter:
 
     Attributes:
         seen: how many lines passed; others: ranks of those that did not, as far as known.
+        pattern: what a line must match.
         time_of: tells the time of a line that has none.
     """
 
@@ -67,7 +68,7 @@ class LineFilter:
         self.other_hosts: set[str] = set()
         self.identity = Identity()
         self.time_of: Callable[[Line], str | None] = lambda line: None
-        self._pattern = pattern
+        self.pattern = pattern
         self._clock: dict[str, float] = {}
 
     @property
@@ -78,13 +79,13 @@ class LineFilter:
     @property
     def active(self) -> bool:
         """Whether anything is asked for."""
-        return any(one is not None for one in (self.ranks, self.hosts, self._pattern, self.since_s))
+        return any(one is not None for one in (self.ranks, self.hosts, self.pattern, self.since_s))
 
     def wants(self, line: Line) -> bool:
         """Return whether a line is asked for."""
         wanted = self._of_rank(line) and self._of_host(line) and self._recent(line)
-        if wanted and self._pattern is not None:
-            wanted = self._pattern.search(line.shown[:_PATTERN_LIMIT]) is not None
+        if wanted and self.pattern is not None:
+            wanted = self.pattern.search(line.shown[:_PATTERN_LIMIT]) is not None
         self.seen += wanted
         return wanted
 

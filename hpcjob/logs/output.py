@@ -32,10 +32,14 @@ class Output:
     Args:
         stream: where to write.
         json: write events only, one a line.
+
+    Attributes:
+        written: how many lines were written.
     """
 
     def __init__(self, stream: TextIO, *, json: bool = False) -> None:
         self.json = json
+        self.written = 0
         self._stream = stream
         self.terminal = stream.isatty() and not json
 
@@ -50,10 +54,12 @@ class Output:
 
     def text(self, text: str, style: str = "") -> None:
         """Write a line; ``style`` is a role, or empty."""
+        self.written += 1
         self._stream.write(text + "\n")
 
     def event(self, event: Event | Verdict) -> None:
         """Write an event as JSON."""
+        self.written += 1
         self._stream.write(msgspec.json.encode(event).decode() + "\n")
 
     def status(self, fields: Sequence[str]) -> None:
@@ -118,6 +124,7 @@ class TerminalOutput(Output):
         """Write a line; ``style`` is a role, or empty."""
         self._clear()
         if style in _STYLES:
+            self.written += 1
             self._console.print(text, style=_STYLES[style])
         else:
             super().text(text)

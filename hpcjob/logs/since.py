@@ -82,6 +82,15 @@ def offset_since(path: Path, since_s: float) -> int:
         return 0
 
 
+def tells_times(path: Path) -> bool:
+    """Whether a log has times, as far as its beginning shows."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            return _first_time(file.fileno(), 0, path.stat().st_size) is not None
+    except OSError:
+        return False
+
+
 def _search(fd: int, size: int, since_s: float) -> int:
     low, high = 0, size  # what begins at low is early enough; all from high on is late enough
     for _ in range(_PROBES_AT_MOST):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Collection, Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +19,7 @@ from hpcjob.logs.metrics import Metrics, sequence_length_of
 from hpcjob.logs.output import Output
 from hpcjob.logs.parse import parse
 from hpcjob.logs.show import show_files, show_stream
+from hpcjob.logs.since import tells_times
 from hpcjob.logs.sources import Source, attempt_of
 from hpcjob.logs.target import Target
 from hpcjob.logs.views import FilteredView, LinesView, LossView, View, Whole, wanted_by
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 _HEAD_BYTES = 4 * 1024 * 1024
 _SMALL_FILE_BYTES = 1_000_000
+_NAMED = 3
 _WALLTIME = lazy(r"^walltime: ['\"]?([^'\"\n]{1,40})", re.MULTILINE)
 _LINK = lazy(r"^ {1,8}link_gbps: (\d{1,5}(?:\.\d+)?)\b", re.MULTILINE)
 
@@ -88,7 +91,7 @@ def _show_view(target: Target, request: Request, output: Output, sources: list[S
     count = request.limit(view.default_count)
     if view.whole is not None and not request.follow and count is None and not request.wanted.active:
         _show_whole([source for source in sources if source.path.exists()], view, view.whole, output, target.hosts())
-        _say_if_nothing(view, request)
+        _say_if_nothing(view, request, output, sources)
         return
     provider = target.provider(request.view, request.wanted.ranks, request.wanted.hosts)
     follower = Follower(provider, wanted=wanted_by(view), hosts=target.hosts())
@@ -101,7 +104,7 @@ def _show_view(target: Target, request: Request, output: Output, sources: list[S
         ended=target.ended if request.follow else None,
         since_s=request.wanted.since_s,
     )
-    _say_if_nothing(view, request)
+    _say_if_nothing(view, request, output, sources)
 
 
 def _show_digest(target: Target, request: Request, output: Output, sources: list[Source]) -> None:
@@ -132,6 +135,7 @@ def _show_digest(target: Target, request: Request, output: Output, sources: list
     if partly and not request.follow:
         some = f"{partly[0]}{f' and {len(partly) - 1} more' if len(partly) > 1 else ''}"
         _say(f"of {some} only the beginning and the end were read (-n all reads all; --errors and --nccl too)")
+    _say_if_nothing(None, request, output, sources)
 
 
 def _digest(
@@ -192,6 +196,7 @@ def _show_pipe(pipe: tuple[int, str], request: Request, output: Output) -> None:
         digest = _digest(Target(), request, output, Metrics(None), _progress(Target()), ())
         count = request.limit(None if output.json or request.follow else digest.default_count)
         show_digest_of(pipe, digest, output, count=count, follow=request.follow or request.everything)
+        _say_if_nothing(None, request, output, ())
         return
     view = _view(Target(), request, output, several=False)
     count = request.limit(view.default_count)
@@ -199,7 +204,7 @@ def _show_pipe(pipe: tuple[int, str], request: Request, output: Output) -> None:
     if isinstance(view, LossView) and not request.follow:
         wanted = Wanted(view.shapes(count))
     show_stream(read_stream(*pipe, wanted=wanted), view, output, count=count, follow=request.follow)
-    _say_if_nothing(view, request)
+    _say_if_nothing(view, request, output, ())
 
 
 def _view(target: Target, request: Request, output: Output, *, several: bool) -> View[Any]:
@@ -275,22 +280,40 @@ def _learn_hosts(sources: Iterable[Source], wanted: LineFilter) -> None:
             tail.close()
 
 
-def _say_if_nothing(view: View[Any], request: Request) -> None:
+def _say_if_nothing(view: View[Any] | None, request: Request, output: Output, sources: Iterable[Source]) -> None:
+    """Say why there is nothing, on stderr: silence would look like a log without anything to tell.
+
+    Args:
+        view: None: the digest.
+    """
     wanted = request.wanted
     inner = view.inner if isinstance(view, FilteredView) else view
-    if wanted.active and not wanted.seen:
-        if wanted.ranks is not None and inner.whole is None:
-            _check_ranks(wanted.ranks, wanted.others)
-            _say(f"no line of rank {ranges(wanted.ranks)}: its file is empty, or has no rank prefixes")
-        elif wanted.hosts is not None:
-            known = f"; there are {', '.join(sorted(wanted.other_hosts)[:8])}" if wanted.other_hosts else ""
-            _say(f"no line of host {', '.join(wanted.hosts)}{known}")
-        elif wanted.timeless:
-            _say("this log tells no times, so nothing can be left out by --since")
-        elif inner.whole is None:
-            _say("no such line")
+    paths = [source.path for source in sources if source.path.is_file()]
+    if paths and wanted.ranks is None and not any(path.stat().st_size for path in paths):
+        _say(f"{', '.join(map(str, paths[:_NAMED]))}: empty")
+    elif wanted.active and not wanted.seen:
+        _say_what_is_not_there(request, paths, whole=inner is not None and inner.whole is not None)
     elif isinstance(inner, LossView) and not inner.shown and request.number != 0:
         _say("no iteration and no loss found (--raw shows the lines)")
+    elif not output.written and request.number != 0:
+        _say("nothing to show" + ("" if request.view == "lines" else " (--raw shows the lines)"))
+
+
+def _say_what_is_not_there(request: Request, paths: Iterable[Path], *, whole: bool) -> None:
+    wanted = request.wanted
+    if wanted.ranks is not None and not whole:
+        _check_ranks(wanted.ranks, wanted.others)
+        _say(f"no line of rank {ranges(wanted.ranks)}: its file is empty, or has no rank prefixes")
+    elif wanted.hosts is not None:
+        known = f"; there are {', '.join(sorted(wanted.other_hosts)[:8])}" if wanted.other_hosts else ""
+        _say(f"no line of host {', '.join(wanted.hosts)}{known}")
+    elif wanted.since_s is not None:
+        since = datetime.fromtimestamp(wanted.since_s).astimezone().isoformat(sep=" ", timespec="seconds")
+        none = wanted.timeless and not any(map(tells_times, paths))
+        what = "nothing" if wanted.pattern is None else "no such line"
+        _say("this log tells no times, so --since finds nothing in it" if none else f"{what} since {since}")
+    elif not whole:
+        _say("no such line")
 
 
 def _check_ranks(ranks: Collection[int], known: Collection[int], directory: Path | None = None) -> None:

@@ -9,6 +9,7 @@ import lzma
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,43 @@ def test_lines_of_a_directory(capsys: pytest.CaptureFixture[str], folder: Path) 
         f"==> {folder}/12_sched.out <==",
         "=>> PBS: job killed: walltime 3610 exceeded limit 3600",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "said"),
+    [
+        ("", [], "job.log: empty"),
+        ("", ["--raw"], "job.log: empty"),
+        ("", ["--loss", "--json"], "job.log: empty"),
+        ("2026-01-01 00:00:00 a\n", ["--since", "2026-01-02"], "nothing since 2026-01-02 00:00:00+00:00"),
+        ("2026-01-01 00:00:00 a\n", ["--since", "2026-01-02", "--raw"], "nothing since 2026-01-02 00:00:00+00:00"),
+        ("2026-01-01 00:00:00 a\n", ["--since", "2026-01-02", "--loss"], "nothing since 2026-01-02 00:00:00+00:00"),
+        ("2026-01-01 00:00:00 a\n", ["--since", "2025-01-01", "--grep", "b"],
+         "no such line since 2025-01-01 00:00:00+00:00"),
+        ("a\n", ["--since", "2026-01-02"], "this log tells no times, so --since finds nothing in it"),
+        ("a\n", ["--json"], "nothing to show (--raw shows the lines)"),
+    ],
+)  # fmt: skip
+def test_nothing_to_show_is_said(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    options: list[str],
+    said: str,
+) -> None:
+    """One line on stderr says why nothing is on stdout; the code stays 0."""
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.chdir(tmp_path)
+    Path("job.log").write_text(text)
+    time.tzset()
+    try:
+        assert main(["tail", "job.log", *options]) == 0
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"hpcjob tail: {said}\n")
 
 
 def test_lines_of_a_file(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
