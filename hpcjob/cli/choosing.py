@@ -30,14 +30,23 @@ def complete_recorded(ctx: click.Context, parameter: click.Parameter, incomplete
 
 
 def load_index() -> Index:
-    """Read the index; say on stderr what of it is damaged, or that it cannot be read."""
-    from hpcjob.tracking.index import read_index, state_dir
+    """Read the index; say on stderr what of it is damaged, or that it cannot be read.
+
+    The job of a submission that was broken off is looked for first.
+    """
+    from hpcjob.tracking.index import intent_files, read_index, state_dir
 
     try:
         state_dir().exists()
     except OSError as error:
         tell(f"{state_dir()}: {error.strerror}; the jobs recorded there are not seen")
     index = read_index()
+    if intent_files():
+        from hpcjob.tracking.intents import settle
+
+        for note in settle(index):
+            tell(f"note: {note}")
+        index = read_index()
     for path, count in index.damaged.items():
         lines = "1 line is" if count == 1 else f"{count} lines are"
         tell(f"{path}: {lines} damaged and left out")

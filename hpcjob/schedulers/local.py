@@ -20,7 +20,17 @@ from hpcjob.arrays import parse_spec
 from hpcjob.errors import InputError, SchedulerError
 from hpcjob.regular import read_regular
 from hpcjob.schedulers import local_elements
-from hpcjob.schedulers.base import Answer, JobRef, Report, Scheduler, ShellRequest, Submission, Submitted, tag_of
+from hpcjob.schedulers.base import (
+    Answer,
+    JobRef,
+    Report,
+    Scheduler,
+    ShellRequest,
+    Submission,
+    Submitted,
+    UnclearSubmitError,
+    tag_of,
+)
 from hpcjob.schedulers.commands import clean_environment
 from hpcjob.schedulers.supervisor import PROGRAM, processes
 from hpcjob.schedulers.supervisor.note import LocalJob
@@ -75,6 +85,8 @@ class LocalScheduler(Scheduler):
             raise SchedulerError(
                 f"the job's supervisor did not start: {error}", hint="check the load and the limits of this machine"
             ) from None
+        except KeyboardInterrupt:
+            raise UnclearSubmitError("interrupted before the job's supervisor answered") from None
         pid = done.stdout.decode(errors="replace").strip()
         if not pid.isdigit():
             said = done.stderr.decode(errors="replace").strip().splitlines()

@@ -78,6 +78,17 @@ def state_dir() -> Path:
     return Path(base).expanduser() / "hpcjob"
 
 
+def intent_folder() -> Path:
+    """Return the folder of submissions under way; see `hpcjob.tracking.intents`."""
+    return state_dir() / "submitting"
+
+
+def intent_files() -> list[Path]:
+    """Return the files of submissions that are under way, or were broken off."""
+    folder = intent_folder()
+    return sorted(folder.glob("*.json")) if os.path.isdir(folder) else []  # noqa: PTH112 - false where it is closed
+
+
 def _file(profile: str) -> Path:
     return state_dir() / f"{quote(profile, safe='')[:150]}@{quote(os.uname().nodename, safe='')}.jsonl"
 

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcjob.errors import HpcjobError, InputError, SchedulerError
+import msgspec
+
+from hpcjob.errors import InputError, SchedulerError
 from hpcjob.schedulers.base import Scheduler, Submission, Submitted, UnclearSubmitError, tag_of
 from hpcjob.schedulers.registry import get_scheduler
-from hpcjob.tracking import jobdir
+from hpcjob.tracking import intents, jobdir
 from hpcjob.tracking.index import append, room_for_record
+from hpcjob.tracking.intents import UnrecordedError as UnrecordedError
 from hpcjob.tracking.records import Record, now
 
 if TYPE_CHECKING:
@@ -24,10 +27,6 @@ if TYPE_CHECKING:
 # goes on, so one answer without the job is not believed.
 _LOOKUP_PAUSES_S = (2.0, 3.0, 5.0, 10.0, 20.0)
 _BELIEVED_ABSENT = 2
-
-
-class UnrecordedError(HpcjobError):
-    """The job was submitted, the index could not be written."""
 
 
 @dataclass(frozen=True)
@@ -100,22 +99,34 @@ def submit(
         HpcjobError: it was not submitted; the message says why.
     """
     submission = prepared.submission
-    plan = submission.plan
     check(prepared)
-    with room_for_record(plan.profile.name):
-        jobdir.create(submission.jobdir)
-        with _removed_if_refused(submission.jobdir):
-            jobdir.fill(submission.jobdir, plan, prepared.script)
-            try:
-                submitted = prepared.scheduler.submit(submission)
-            except UnclearSubmitError as error:
-                tell(f"{error.message}; looking for the job in the queue")
-                submitted = _find(prepared, error, sleep)
-    record = Record(
+    draft = _draft(prepared)
+    with intents.under_way(draft):
+        with room_for_record(draft.profile):
+            jobdir.create(submission.jobdir)
+            with _removed_if_refused(submission.jobdir):
+                jobdir.fill(submission.jobdir, submission.plan, prepared.script)
+                submitted = _submitted(prepared, tell, sleep)
+        record = msgspec.structs.replace(intents.identified(draft, submitted), submitted=now())
+        try:
+            append(record)
+        except OSError as error:
+            raise UnrecordedError(
+                f"job {record.id} is submitted, but could not be recorded: {error.filename}: {error.strerror}",
+                hint=f"mend that, then: {attach_line(record)}",
+            ) from None
+    return record
+
+
+def _draft(prepared: Prepared) -> Record:
+    """Return the record of a submission whose id is not known yet."""
+    submission = prepared.submission
+    plan = submission.plan
+    return Record(
         profile=plan.profile.name,
         scheduler=plan.profile.scheduler.type,
-        server=submitted.server,
-        id=submitted.id.replace("[]", "") if plan.array else submitted.id,
+        server="",
+        id="",
         submitted=now(),
         name=plan.name,
         directory=str(submission.jobdir),
@@ -127,14 +138,20 @@ def submit(
         array=plan.array.spec if plan.array else None,
         after=tuple(f"after{one.condition}:{one.id}" for one in plan.after),
     )
+
+
+def _submitted(prepared: Prepared, tell: Callable[[str], None], sleep: Callable[[float], None]) -> Submitted:
+    """Ask the scheduler, and look for the job if the answer was lost."""
     try:
-        append(record)
-    except OSError as error:
-        raise UnrecordedError(
-            f"job {record.id} is submitted, but could not be recorded: {error.filename}: {error.strerror}",
-            hint=f"mend that, then: {attach_line(record)}",
-        ) from None
-    return record
+        return prepared.scheduler.submit(prepared.submission)
+    except UnclearSubmitError as error:
+        tell(f"{error.message}; looking for the job in the queue")
+        try:
+            return _find(prepared, error, sleep)
+        except KeyboardInterrupt:
+            raise UnclearSubmitError(
+                f"{error.message}; interrupted while the queue was looked through", hint="hpcjob list looks again"
+            ) from None
 
 
 def attach_line(record: Record) -> str:
