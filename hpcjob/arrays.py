@@ -62,7 +62,9 @@ def parse_spec(spec: str) -> tuple[int, ...]:
         if match is None:
             raise InputError(f"array: {part.strip()!r} is no range of indices", hint=_HINT)
         first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-        if last < first or step < 1:
+        if step < 1:
+            raise InputError(f"array: {part.strip()!r}: the step is 0", hint="write a step of 1 or more, or none")
+        if last < first:
             raise InputError(f"array: {part.strip()!r} is empty", hint="write the smaller index first")
         if last > _MOST_INDEX:
             raise InputError(f"array: index {last}, the largest is {_MOST_INDEX}", hint="use smaller indices")

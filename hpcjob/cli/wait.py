@@ -63,7 +63,8 @@ def wait(jobs: tuple[str, ...], timeout: str | None, as_json: bool) -> int:
     if left:
         names = ", ".join(f"{record.id} ({printable(record.name)})" for record in left)
         hint = "hpcjob status shows where they are"
-        raise HpcjobError(f"not ended after {timeout}: {names}", hint=hint, exit_code=exitcodes.NOT_ENDED)
+        asked = f"{timeout} s" if (timeout or "").isdecimal() else timeout
+        raise HpcjobError(f"not ended after {asked}: {names}", hint=hint, exit_code=exitcodes.NOT_ENDED)
     if not records:
         print("no jobs wait or run", file=sys.stderr)
     return code

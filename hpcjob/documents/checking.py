@@ -32,6 +32,7 @@ _TYPES = {
     "object": "a mapping of keys to values",
     "null": "nothing",
 }
+_OTHERS = {msgspec.inspect.IntType: "int", msgspec.inspect.FloatType: "float", msgspec.inspect.BoolType: "bool"}
 _TYPE = re.compile(r"`([a-z]+(?: \| [a-z]+)*)`")
 
 
@@ -56,12 +57,24 @@ def _explain(message: str, document: Document, kind: type[msgspec.Struct], what:
         return _unknown_key(document, kind, what, (*path, unknown[1]))
     words = in_words(message)
     if (wrong := _NOT_TAKEN.match(message)) and (taken := _taken(kind, path)):
-        words = f"{wrong[1]} is not {'one of ' if len(taken) > 1 else ''}{', '.join(taken)}"
+        words = f"{wrong[1]} is not {taken}"
     elif (found := _shown(document, path)) is not None:
         words = f"{_GOT.sub('', words)}, got {found}"
     where = at(document.place(path), dotted(path) or what)
     hint = f"`hpcjob schema {what.split()[0]}` prints all keys and their types" if what in _SCHEMAS else None
-    return InputError(f"{where}: {words}", hint=_as_list(document, path, words) or hint)
+    better = _as_list(document, path, words) or _quoted(document, path, words)
+    return InputError(f"{where}: {words}", hint=better or hint)
+
+
+def _quoted(document: Document, path: KeyPath, words: str) -> str | None:
+    """Return how a number, or true or false, would stand where text is wanted."""
+    value = _value(document, path)
+    if not words.startswith("expected text") or not isinstance(value, (bool, int, float)):
+        return None
+    text = f'"{document.texts.get(path, value)}"'
+    if document.place(path).startswith("--set "):
+        return f"put it in quotes: --set '{dotted(path)}={text}'"
+    return f"put it in quotes: {text}" if isinstance(path[-1], int) else f"put it in quotes: {path[-1]}: {text}"
 
 
 def _as_list(document: Document, path: KeyPath, words: str) -> str | None:
@@ -123,11 +136,15 @@ def _field_names(kind: Any, path: KeyPath) -> list[str]:
     return [field.encode_name for struct in _structs(_type_at(kind, path)) for field in struct.fields]
 
 
-def _taken(kind: Any, path: KeyPath) -> list[str]:
-    """Return the values that a key takes; empty: they are not listed."""
+def _taken(kind: Any, path: KeyPath) -> str:
+    """Return what a key takes that has some words of its own, in words; empty: it has none."""
     info = _type_at(kind, path)
     members = info.types if isinstance(info, msgspec.inspect.UnionType) else [info]
-    return [str(value) for one in members if isinstance(one, msgspec.inspect.LiteralType) for value in one.values]
+    words = [str(value) for one in members if isinstance(one, msgspec.inspect.LiteralType) for value in one.values]
+    others = [_TYPES[name] for one in members if (name := _OTHERS.get(type(one)))]
+    if words and others:
+        return f"{' or '.join(others)} or {', '.join(words)}"
+    return f"one of {', '.join(words)}" if len(words) > 1 else "".join(words)
 
 
 def _type_at(kind: Any, path: KeyPath) -> Any:

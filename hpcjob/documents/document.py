@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -62,6 +62,8 @@ class Document(msgspec.Struct):
         where = tuple(parts)
         for known in [known for known in self.texts if known[: len(where)] == where]:
             del self.texts[known]
+        for known in [known for known in self.places if known[: len(where)] == where]:
+            del self.places[known]
         self.texts.update({(*where, *inner): text for inner, text in (texts or {}).items()})
         self.places[where] = place
 
@@ -107,12 +109,24 @@ def _key_in(target: Any, part: str | int, above: Sequence[str | int], place: str
 
 def merge(base: Document, over: Document) -> Document:
     """Return ``base`` with ``over`` on top: mappings are merged, everything else is replaced."""
+    replaced = {path for path in over.places if not isinstance(_at(over.data, path), dict)}
+    kept = {path: place for path, place in base.places.items() if not _below(path, replaced)}
     return Document(
         _merged(base.data, over.data),
-        {**base.places, **over.places},
+        {**kept, **over.places},
         over.origin,
         {**base.texts, **over.texts},
     )
+
+
+def _at(data: Any, path: KeyPath) -> Any:
+    for part in path:
+        data = data[part]
+    return data
+
+
+def _below(path: KeyPath, others: Collection[KeyPath]) -> bool:
+    return any(path[:length] in others for length in range(1, len(path)))
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from hpcjob.loading.env import keep_env
 from hpcjob.loading.overrides import Override
 from hpcjob.resources import JOBS, find, folders
 from neoxlite.common.near import near
-from neoxlite.common.paths import is_dir, is_file
+from neoxlite.common.paths import is_dir, is_file, what_else
 
 
 def job_names() -> list[str]:
@@ -38,6 +38,8 @@ def find_job(name: str) -> Path:
             return found
     if is_dir(path):
         raise InputError(f"{name}: a folder, not a job file", hint="name a .yml file in it")
+    if other := what_else(path):
+        raise InputError(f"{name}: {other}, not a job file", hint="name a .yml file")
     raise InputError(f"{name}: no such job file", hint=_hint(path, inner))
 
 

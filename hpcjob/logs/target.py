@@ -14,7 +14,7 @@ import msgspec
 from hpcjob import exitcodes
 from hpcjob.errors import InputError, UnknownJobError
 from hpcjob.logs.sources import JobFiles, Provider, hosts_of, listed
-from neoxlite.common.paths import exists, is_dir
+from neoxlite.common.paths import exists, is_dir, what_else
 
 if TYPE_CHECKING:
     from hpcjob.logs.ending import Ending
@@ -117,6 +117,8 @@ def resolve(words: Sequence[str], *, may_come: bool = False) -> Target:
         return Target(paths=(paths[0],))
     if words and may_come and _is_to_come(paths[0]):
         return Target(paths=(paths[0],))
+    if words and (other := what_else(paths[0])):
+        raise InputError(f"{paths[0]}: {other}", hint="ls -l shows where it leads")
     return _job(words[0] if words else "latest")
 
 

@@ -162,10 +162,14 @@ def directive(scheduler: SchedulerName, value: str | int, key: str) -> ScriptTex
     if key == "name" and _fits_folder(text):
         text = _fitted(scheduler, text)
     if not re.fullmatch(rule.pattern, text) or (key == "name" and not _fits_folder(text)):
-        raise InputError(f"{key}: {scheduler} cannot take {shorten(text)}", hint=f"it takes {rule.takes}")
+        takes = _FOLDERS if key == "name" and not _fits_folder(str(value)) else rule.takes
+        raise InputError(f"{key}: {scheduler} cannot take {shorten(text)}", hint=f"it takes {takes}")
     if rule.percent:
         text = text.replace("%", "%%")
     return ScriptText(f'"{text}"' if rule.quoted and not _PLAIN.fullmatch(text) else text)
+
+
+_FOLDERS = "what can name a folder too: at most 200 bytes, no /, not . or .. or blank, no blank at an end"
 
 
 def _fits_folder(name: str) -> bool:

@@ -24,6 +24,15 @@ def is_dir(path: Path) -> bool:
     return _is(path.is_dir)
 
 
+def what_else(path: Path) -> str | None:
+    """Say what is at ``path`` that is neither a file nor a folder; None if that is so, or nothing is there."""
+    if is_file(path) or is_dir(path):
+        return None
+    if exists(path):
+        return "a pipe, a socket or a device"
+    return "a link that leads nowhere" if _is(path.is_symlink) else None
+
+
 def _is(test: Callable[[], bool]) -> bool:
     """``pathlib`` takes a name with a zero byte for none, but raises for one of more than 255 bytes."""
     try:

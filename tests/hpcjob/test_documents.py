@@ -98,7 +98,7 @@ def test_keys_that_yaml_1_1_takes_for_booleans(key: str) -> None:
         ("mail: [start]", "x.yml:1: mail[0]: 'start' is not one of begin, end, fail", "hpcjob schema job"),
         ("name:\n- a", "x.yml:1: name: expected text, got a list", "hpcjob schema job"),
         ("command: []", "x.yml:1: command: expected a list that is not empty", "hpcjob schema job"),
-        ("command:\n- a\n- 1", "x.yml:3: command[1]: expected text, got 1", "hpcjob schema job"),
+        ("command:\n- a\n- 1", "x.yml:3: command[1]: expected text, got 1", 'put it in quotes: "1"'),
         ("steps:\n- command: [a]", "x.yml:2: steps[0]: object missing required field `name`", "hpcjob schema job"),
     ],
 )

@@ -35,6 +35,9 @@ from tests.hpcjob.loading.files import plan_of, refusal, settings, write
         ({"settings": ("envs.X=2",)}, "--set envs.X: job file has no key 'envs'\ndid you mean env?"),
         ({"settings": ("env.A-B=2",)}, "--set env.A-B: env: 'A-B' is no name of a variable\n"),
         ({"settings": ("env.X=[1]",)}, "--set env.X: expected text, got [1]\n"),
+        ({"settings": ("name=123",)}, "--set name: expected text, got 123\nput it in quotes: --set 'name=\"123\"'"),
+        ({"settings": ("limits.nofile=x",)}, "--set limits.nofile: 'x' is not a whole number or unlimited\n"),
+        ({"settings": ("steps=[{}]",)}, "--set steps: steps[0]: object missing required field `name`\n"),
         ({"settings": ("name.x=2",)}, "--set name.x: name is 'gpt-2.7B-dp', it holds no key 'x'\n"),
     ],
 )
@@ -53,6 +56,8 @@ def test_options_that_are_refused(own_place: Path, options: dict[str, Any], mess
         ("memory: lots", {}, "a.yml:2: memory: 'lots' is not a memory size\n"),
         ("launcher: srun", {}, "a.yml:2: launcher: srun on abci3: "),
         ("array: 5-1", {}, "a.yml:2: array: '5-1' is empty\n"),
+        ("array: 0-10:0", {}, "a.yml:2: array: '0-10:0': the step is 0\n"),
+        ("name: 1.50", {}, 'a.yml:2: name: expected text, got 1.5\nput it in quotes: name: "1.50"'),
         ("array: {lines: none.txt}", {}, "a.yml:2: array.lines: none.txt: No such file or directory\n"),
         ("after: ''", {}, "a.yml:2: after: an empty name\n"),
         ("steps: [{name: x}]", {}, "a.yml: train, command, steps: a job has one of these, this one has command and"),

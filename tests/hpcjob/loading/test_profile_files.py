@@ -122,5 +122,8 @@ def test_mistakes_in_a_profile_are_told_at_their_line(own_place: Path) -> None:
     assert refusal(profile="bad") == f"{path}:7: profile has no key 'ssh.acces'\ndid you mean access?"
     own_profile(own_place, "worse", "extends: bad\n")
     assert refusal(profile="worse").startswith(f"{path}:7: ")
+    own_profile(own_place, "base", PROFILE.format(name="base") + "env:\n  A: x\nmodules:\n  load:\n  - a\n")
+    path = own_profile(own_place, "over", "title: x\nextends: base\nmodules:\n  load: [[b]]\n")
+    assert refusal(profile="over").startswith(f"{path}:4: modules.load[0]: expected text")
     own_profile(own_place, "bare", "name: bare\n")
     assert "object missing required field `title`" in refusal(profile="bare")

@@ -110,6 +110,15 @@ def test_directives_that_do_not_fit(scheduler: SchedulerName, key: str, value: s
     assert "it takes" in (caught.value.hint or "")
 
 
+def test_a_name_that_is_no_folder() -> None:
+    """The hint says what is wrong with it: it is not the quotes."""
+    with pytest.raises(InputError) as caught:
+        directive("slurm", "..", "name")
+    assert caught.value.hint == (
+        "it takes what can name a folder too: at most 200 bytes, no /, not . or .. or blank, no blank at an end"
+    )
+
+
 def test_a_key_that_a_scheduler_does_not_have() -> None:
     """No key becomes a directive by accident."""
     with pytest.raises(InputError, match=r"^exclude: pbs has nothing of the kind"):

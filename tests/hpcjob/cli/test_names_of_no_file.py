@@ -1,7 +1,8 @@
-"""Names that no file can have (Linux: at most 255 bytes): no command takes one for more than a name of nothing."""
+"""Names of no file (Linux: at most 255 bytes), pipes, links that lead nowhere: each command says what is wrong."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,18 @@ def test_commands(command: list[str], words: str, here: Path, capfd: pytest.Capt
     Path("own.yml").write_text(f"schema: 1\nname: own\nextends: {LONG}\n")
     assert main(command) == 2
     assert capfd.readouterr().err.startswith(f"hpcjob: {words}")
+
+
+def test_what_is_no_file(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A pipe as a job file, and a link to itself, are told for what they are."""
+    os.mkfifo("pipe.yml")
+    for name in ("loop.yml", "loop.log"):
+        Path(name).symlink_to(name)
+    for command, words in (
+        (["render", "pipe.yml", "-p", "lab"], "pipe.yml: a pipe, a socket or a device, not a job file"),
+        (["render", "loop.yml", "-p", "lab"], "loop.yml: a link that leads nowhere, not a job file"),
+        (["tail", "loop.log"], "loop.log: a link that leads nowhere"),
+        (["explain", "loop.log"], "loop.log: a link that leads nowhere"),
+    ):
+        assert main(command) == 2
+        assert capfd.readouterr().err.startswith(f"hpcjob: {words}\n")
