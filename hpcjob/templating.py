@@ -46,7 +46,8 @@ class Loader(jinja2.BaseLoader):
         try:
             text = path.read_bytes().decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise HpcjobError(f"{path}: {error}", hint="a template is a readable text file in UTF-8") from None
+            reason = getattr(error, "strerror", None) or error
+            raise HpcjobError(f"{path}: {reason}", hint="a template is a readable text file in UTF-8") from None
         self.used[template] = path
         self._digest.update(text.encode())
         return text, str(path), lambda: True

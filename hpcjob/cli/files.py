@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hpcjob.errors import InputError
+from neoxlite.common.paths import exists, is_dir, is_file, is_link
 from neoxlite.common.printable import tell
 
 
@@ -16,8 +17,8 @@ def write_new(path: Path, text: str, force: bool, *, option: str = "--output", m
     """
     from neoxlite.common.files import write_whole
 
-    is_special = path.exists() and not path.is_file() and not path.is_dir()
-    if (path.exists() or path.is_symlink()) and not force and not is_special:
+    is_special = exists(path) and not is_file(path) and not is_dir(path)
+    if (exists(path) or is_link(path)) and not force and not is_special:
         raise InputError(f"{option}: {path} exists", hint="give another name, or --force to replace it")
     try:
         if is_special:  # to rename a file over a device would remove the device

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hpcjob.errors import InputError
+from neoxlite.common.paths import exists, is_dir
 from neoxlite.common.printable import tell
 
 if TYPE_CHECKING:
@@ -164,9 +165,9 @@ def _python(text: str) -> dict[str, str]:
     if text.startswith("conda:"):
         return {"conda": text.removeprefix("conda:")}
     path = Path(text).expanduser()
-    if "/" in text and not path.exists():
+    if "/" in text and not exists(path):
         raise InputError(
             f"--python: there is no {text} here",
             hint="for one that only the nodes have: --set python.venv=PATH or --set python.executable=PATH",
         )
-    return {"venv" if path.is_dir() else "executable": text}
+    return {"venv" if is_dir(path) else "executable": text}

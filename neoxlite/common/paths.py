@@ -24,13 +24,18 @@ def is_dir(path: Path) -> bool:
     return _is(path.is_dir)
 
 
+def is_link(path: Path) -> bool:
+    """Whether there is a symbolic link at ``path``. Raises OSError where that cannot be seen."""
+    return _is(path.is_symlink)
+
+
 def what_else(path: Path) -> str | None:
     """Say what is at ``path`` that is neither a file nor a folder; None if that is so, or nothing is there."""
     if is_file(path) or is_dir(path):
         return None
     if exists(path):
         return "a pipe, a socket or a device"
-    return "a link that leads nowhere" if _is(path.is_symlink) else None
+    return "a link that leads nowhere" if is_link(path) else None
 
 
 def _is(test: Callable[[], bool]) -> bool:

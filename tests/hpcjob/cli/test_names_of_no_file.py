@@ -29,6 +29,8 @@ JOB = "name: a\nwalltime: 5m\nsteps: [{name: x, command: ['true']}]\n"
         (["plot", LONG], f"no jobs are recorded here, and no file '{LONG}' is here"),
         (["export", LONG, "--csv"], f"no jobs are recorded here, and no file '{LONG}' is here"),
         (["explain", "a.yml", LONG], f"{LONG}: no file"),
+        (["render", "a.yml", "-p", "lab", "-o", LONG], f"--output: {LONG}: File name too long"),
+        (["render", "a.yml", "-p", "lab", "--python", f"./{LONG}"], f"--python: there is no ./{LONG} here"),
         (["attach", "5", LONG, "-p", "local"], f"{LONG}: no such log file or job directory"),
     ],
 )
