@@ -34,19 +34,15 @@ def load_index() -> Index:
 
     The job of a submission that was broken off is looked for first.
     """
-    from hpcjob.tracking.index import intent_files, read_index, state_dir
+    from hpcjob.tracking.index import read_settled, state_dir
 
     try:
         state_dir().exists()
     except OSError as error:
         tell(f"{state_dir()}: {error.strerror}; the jobs recorded there are not seen")
-    index = read_index()
-    if intent_files():
-        from hpcjob.tracking.intents import settle
-
-        for note in settle(index):
-            tell(f"note: {note}")
-        index = read_index()
+    index, notes = read_settled()
+    for note in notes:
+        tell(f"note: {note}")
     for path, count in index.damaged.items():
         lines = "1 line is" if count == 1 else f"{count} lines are"
         tell(f"{path}: {lines} damaged and left out")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hpcjob.after import Condition, Dependency, wanted
 from hpcjob.errors import InputError, UnknownJobError
 from hpcjob.states import State
-from hpcjob.tracking.index import Index, read_index
+from hpcjob.tracking.index import Index, read_settled
 from hpcjob.tracking.lookup import elements, find_job
 from hpcjob.tracking.records import Record
 
@@ -36,9 +36,8 @@ def found(job: JobFile, profile: ClusterProfile, *, ask: bool) -> tuple[list[Dep
     names = list(wanted(job))
     if not names:
         return [], []
-    index = read_index()
+    index, notes = read_settled()
     dependencies: list[Dependency] = []
-    notes: list[str] = []
     for condition, name in names:
         try:
             record = find_job(name, index)

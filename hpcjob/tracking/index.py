@@ -197,6 +197,17 @@ def read_index() -> Index:
     return index
 
 
+def read_settled() -> tuple[Index, list[str]]:
+    """Read the whole index after submissions that were broken off have been looked for; and what of them is to tell."""
+    index = read_index()
+    if not intent_files():
+        return index, []
+    from hpcjob.tracking.intents import settle
+
+    notes = settle(index)
+    return (read_index(), notes) if notes else (index, notes)
+
+
 def _placed(lines: Iterable[Line]) -> Iterator[tuple[datetime, Line]]:
     """Give the lines of one file with the times by which they are merged with those of others.
 

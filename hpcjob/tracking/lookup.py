@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hpcjob.errors import UnknownJobError
-from hpcjob.tracking.index import Index, read_index
+from hpcjob.tracking.index import Index, read_settled
 from hpcjob.tracking.records import Record
 from neoxlite.common.printable import printable
 
@@ -25,7 +25,7 @@ def find_job(text: str, index: Index | None = None) -> Record:
     Raises:
         UnknownJobError: none is known, or several of different names begin so; they are listed.
     """
-    index = index or read_index()
+    index = index or read_settled()[0]
     records = index.records
     if not records:
         raise UnknownJobError(

@@ -74,6 +74,19 @@ def test_a_local_job_whose_submission_was_killed_is_tracked(
     assert main(["wait", "latest"]) == 7
 
 
+def test_the_next_submission_may_come_after_one_that_was_killed(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """``latest`` is the job that runs, for ``--after`` and for ``tail`` as for ``list``."""
+    killed_submit(KILLED_BEFORE_THE_RECORD, here, "local", "true")
+    assert main(["submit", str(here / "a.yml"), "-p", "local", "--after", "latest"]) == 0
+    second, first = read_index().records
+    assert "is recorded now" in capfd.readouterr().err
+    killed_submit(KILLED_BEFORE_THE_RECORD, here, "local", "echo hello")
+    assert main(["tail", "latest"]) == 0
+    third = read_index().records[0]
+    assert third not in (first, second)
+    assert main(["wait"]) == 0
+
+
 SBATCH = "kill -9 $PPID; echo 4711"
 
 
