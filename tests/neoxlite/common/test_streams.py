@@ -32,7 +32,7 @@ def test_a_full_disk_is_one_line(program: str, line: str, unbuffered: str) -> No
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_closed_pipe_is_quiet(unbuffered: str) -> None:
     """A reader that is gone before the first line."""
-    line = f"exec 3> >(exec true); sleep 0.1; exec $PY {LIST} >&3 3>&-"
+    line = f"exec 3> >(exec true); wait $!; exec $PY {LIST} >&3 3>&-"
     done = shell(line, {"PYTHONUNBUFFERED": unbuffered})
     assert (done.returncode, done.stderr) == (1, b"")
 
