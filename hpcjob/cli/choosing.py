@@ -43,6 +43,8 @@ def load_index() -> Index:
     index, notes = read_settled()
     for note in notes:
         tell(f"note: {note}")
+    for path, reason in index.unread.items():
+        tell(f"{path}: {reason}; the jobs recorded there are not seen")
     for path, count in index.damaged.items():
         lines = "1 line is" if count == 1 else f"{count} lines are"
         tell(f"{path}: {lines} damaged and left out")

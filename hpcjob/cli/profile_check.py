@@ -19,6 +19,7 @@ from hpcjob.profile_check.look import check
 from hpcjob.profile_check.probe import Probe
 from hpcjob.profile_check.write import profile_text
 from hpcjob.resources import PROFILES, config_dir, shipped
+from neoxlite.common.paths import exists
 from neoxlite.common.printable import tell
 
 if TYPE_CHECKING:
@@ -62,11 +63,11 @@ def _target(write: str, name: str) -> Path:
 
 def _check_target(target: Path, checked: Path, force: bool) -> None:
     """Refuse a file before anything is asked. Raises InputError."""
-    if target.exists() and target.samefile(checked):
+    if exists(target) and target.samefile(checked):
         raise InputError(
             f"--write: {target} is the profile that is checked, and the new one extends it", hint="give another file"
         )
-    if target.exists() and not force:
+    if exists(target) and not force:
         raise InputError(f"--write: {target} exists", hint="give another file, or --force to replace it")
 
 

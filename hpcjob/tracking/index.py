@@ -44,6 +44,7 @@ class Index:
         changes: key of a record -> the states it was seen in, oldest first.
         cancelled: keys of the records whose jobs a scheduler was asked to end.
         damaged: files with lines that could not be read, and how many.
+        unread: files that could not be read at all, and why.
         read_at_s: when it was read, on the monotonic clock.
     """
 
@@ -51,6 +52,7 @@ class Index:
     changes: dict[tuple[str, str, str, str], list[Change]] = field(default_factory=dict)
     cancelled: set[tuple[str, str, str, str]] = field(default_factory=set)
     damaged: dict[Path, int] = field(default_factory=dict)
+    unread: dict[Path, str] = field(default_factory=dict)
     read_at_s: float = field(default_factory=time.monotonic)
 
     def was_cancelled(self, record: Record) -> bool:
@@ -175,7 +177,7 @@ def _open(path: Path) -> int:
 
 
 def read_index() -> Index:
-    """Read the whole index; a file or line that cannot be read is counted in ``damaged`` and left out."""
+    """Read the whole index; what cannot be read is left out: see `Index`."""
     index = Index()
     folder = state_dir()
     files = sorted(folder.glob("*.jsonl")) if os.path.isdir(folder) else []  # noqa: PTH112 - false where it is closed
@@ -269,8 +271,8 @@ def _check_spec(spec: str) -> None:
 def _lines(path: Path, index: Index) -> Iterator[Line]:
     try:
         raw = read_regular(path)
-    except OSError:
-        index.damaged[path] = index.damaged.get(path, 0) + 1
+    except OSError as error:
+        index.unread[path] = error.strerror or str(error)
         return
     for line in raw.split(b"\n"):
         if not line.strip():

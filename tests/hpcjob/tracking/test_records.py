@@ -126,7 +126,12 @@ def test_only_regular_files_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     (state_dir() / "folder@host.jsonl").mkdir()
     index = read_index()
     assert [found.id for found in index.records] == ["1"]
-    assert sum(index.damaged.values()) == 3
+    assert not index.damaged
+    assert {path.name: reason for path, reason in index.unread.items()} == {
+        "pipe@host.jsonl": "no regular file",
+        "zero@host.jsonl": "no regular file",
+        "folder@host.jsonl": "Is a directory",
+    }
     (file,) = state_dir().glob("lab@*.jsonl")
     file.unlink()
     file.symlink_to("/dev/full")
