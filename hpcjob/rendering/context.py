@@ -10,7 +10,8 @@ from hpcjob.arrays import parse_spec, tasks_of
 from hpcjob.elements import element_word
 from hpcjob.errors import InputError
 from hpcjob.job import Ulimits
-from hpcjob.plan import Plan
+from hpcjob.launchers.base import is_lone_rank
+from hpcjob.plan import Plan, PlannedStep
 from hpcjob.quoting import ScriptText
 from hpcjob.rendering.python import python_context
 from hpcjob.rendering.steps import step_context
@@ -81,9 +82,13 @@ def _network(plan: Plan) -> dict[str, Any]:
     }
 
 
+def _how(plan: Plan, step: PlannedStep) -> str:
+    return "directly" if step.launcher in ("torchrun", "pdsh") and is_lone_rank(plan) else step.launcher
+
+
 def _summary(plan: Plan) -> str:
     shape = f"{plan.nodes} x {plan.gpus_per_node} GPUs, {plan.nodes} x {plan.procs_per_node} ranks"
-    steps = ", ".join(f"{step.name} ({step.launcher})" for step in plan.steps)
+    steps = ", ".join(f"{step.name} ({_how(plan, step)})" for step in plan.steps)
     walltime = f", walltime {format_clock(plan.walltime_s)}" if plan.walltime_s else ""
     return f"{shape}{walltime}; {steps}"
 

@@ -231,6 +231,7 @@ def test_torch_is_needed_for_several_processes_only(world: World, job: dict[str,
     elif not job:
         assert "0 0 of 1 at 127.0.0.1\n" in run.log
         assert run.record["code"] == 0
+        assert "command (directly)" in run.log
 
 
 def test_venv_is_activated_for_the_ranks(world: World) -> None:
