@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,6 @@ from hpcjob.errors import SchedulerError
 from hpcjob.plan import Plan
 from hpcjob.plugins import job as job_module
 from hpcjob.plugins import submit
-from hpcjob.schedulers.command_scheduler import CommandScheduler
 from hpcjob.tracking import submission
 from hpcjob.tracking.records import Record
 from tests.emulators import faults
@@ -180,8 +180,7 @@ def test_three_of_ten_commands_fail(
     ran = tmp_path / "ran"
     ran.mkdir()
     monkeypatch.setattr(submission, "_LOOKUP_PAUSES_S", (0.0, 0.1, 0.1, 0.1))
-    for limit in ("query_timeout_s", "submit_timeout_s"):
-        monkeypatch.setattr(CommandScheduler, limit, faults.limit_s(["qstat" if system == "pbs" else "pjstat"]))
+    monkeypatch.setattr(subprocess, "Popen", faults.Impatient)
     monkeypatch.setenv("PATH", with_path(faults.put_faults(tmp_path / "faults", COMMANDS[system], seed=5)))
     faults.start(tmp_path / "faults")
     jobs = {}
