@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Callable, Iterator, Sequence
 
 from hpcjob.errors import SchedulerError
@@ -58,6 +59,8 @@ _UNCLEAR = r"timed out|connection reset|zero bytes were transmitted|unexpected m
 # Of sbatch alone, or of no use in a terminal.
 _NOT_OF_A_SHELL = ("--output", "--open-mode", "--no-requeue", "--signal", "--mail-type", "--mail-user")
 _ASSOCIATIONS = "`sacctmgr show assoc user=$USER format=account,qos` lists yours"
+_ENDED_WITH_THE_JOB = (-signal.SIGTERM, -signal.SIGKILL)
+"""Codes of a command that runs in the job whose end it asks for: Slurm may end it before it has its answer."""
 _HINTS = {
     r"invalid account|account.*(?:not permitted|not valid)": f"choose another --account; {_ASSOCIATIONS}",
     r"partition.*(?:not available|not permitted|specified)": "choose another --queue; `sinfo -s` lists the partitions",
@@ -167,7 +170,7 @@ class SlurmScheduler(CommandScheduler):
     def restart(self, job: JobRef) -> bool:
         """``scontrol requeue``: the job waits again; Slurm ends its processes."""
         finished = commands.run(["scontrol", "requeue", self.own_id(job)], timeout_s=self.query_timeout_s)
-        if finished.code != 0:
+        if finished.code not in (0, *_ENDED_WITH_THE_JOB):
             raise SchedulerError(
                 f"scontrol: {finished.said}", hint="the cluster may forbid it: JobRequeue of slurm.conf"
             )

@@ -338,3 +338,23 @@ def test_a_refusal_says_what_slurm_said(
         SLURM.submit(submission)
     assert not isinstance(caught.value, UnclearSubmitError)
     assert "sinfo -s" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("body", ["exit 0", "kill -TERM $$", "kill -KILL $$"])
+def test_a_job_that_is_started_anew_may_end_the_command_that_asks(
+    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``scontrol requeue`` runs in the job: Slurm ends its processes, as a real one did before it had answered."""
+    fake_command(tmp_path / "bin", "scontrol", body)
+    monkeypatch.setenv("PATH", with_path(tmp_path / "bin"))
+    assert SLURM.restart(JobRef("5", tmp_path))
+    assert calls(tmp_path / "bin", "scontrol") == ["requeue 5"]
+
+
+def test_a_job_that_may_not_be_started_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm's words, and where the cluster says so."""
+    fake_command(tmp_path / "bin", "scontrol", "echo 'Requested operation is presently disabled' >&2; exit 1")
+    monkeypatch.setenv("PATH", with_path(tmp_path / "bin"))
+    with pytest.raises(SchedulerError, match="presently disabled") as caught:
+        SLURM.restart(JobRef("5", tmp_path))
+    assert "JobRequeue" in str(caught.value.hint)
