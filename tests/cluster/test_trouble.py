@@ -94,7 +94,10 @@ def test_slurm_controller_frozen_or_down_and_back(user: User, bed: Testbed, trou
     controller = process_of(bed, "login", "slurmctld")
     if trouble == "frozen":
         os.kill(controller, signal.SIGSTOP)
-    else:
+    else:  # what it had no time to save is lost with it
+        before_ns = bed.slurm.saved_ns()
+        user.run("scontrol", "update", f"jobid={waiting}", "comment=to be saved")
+        wait_until(lambda: bed.slurm.saved_ns() > before_ns, 60, "the controller does not save its jobs")
         ProcessId.of(controller).kill()
     try:
         for job in (running, waiting):
@@ -114,6 +117,7 @@ def test_slurm_controller_frozen_or_down_and_back(user: User, bed: Testbed, trou
     assert user.wait(waiting, timeout_s=300) == 0
     late = user.run("sacct", "-X", "-n", "-P", "--name=late", "--format=JobID").stdout.split()
     assert len(late) <= 1, "the submission that was not answered was made twice"
+    wait_until(bed.slurm.idle, 60, "the nodes do not come back")
 
 
 @pytest.mark.full

@@ -130,6 +130,11 @@ class Slurm:
         self.start_slurmctld("-c")
         wait_until(self.idle, 30, f"the nodes do not become idle: see {self.folder}/log")
 
+    def saved_ns(self) -> int:
+        """When the controller last saved its jobs, in nanoseconds, 0: not yet. It does so seconds after a change."""
+        saved = self.folder / "state" / "job_state"
+        return saved.stat().st_mtime_ns if saved.exists() else 0
+
     def idle(self) -> bool:
         """Whether every node is idle and answers."""
         states = self.hosts.login.run("sinfo", "-h", "-N", "-p", "debug", "-o", "%T", check=False).stdout.split()
