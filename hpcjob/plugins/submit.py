@@ -26,7 +26,7 @@ def submit_plan(plan: Plan, folder: Path, submit_dir: Path) -> Record:
     path = jobdir.new_path(plan, folder)
     prepared = submission.Prepared(
         render(plan, jobdir=str(path)),
-        Submission(path / "script.sh", path, submit_dir, tag_of(path), plan),
+        Submission(path / "script.sh", path, tag_of(path), submit_dir, plan),
         get_scheduler(plan.profile),
     )
     record = submission.submit(prepared)

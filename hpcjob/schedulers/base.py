@@ -55,22 +55,31 @@ def tag_of(jobdir: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Submission:
-    """A script ready to be submitted.
+class Mark:
+    """By what a job is found if the answer to its submission is lost; all of it is that submission's alone.
 
     Attributes:
-        script: absolute path; unique to this submission, as its job directory is.
+        script: absolute path.
         jobdir: the job directory.
-        submit_dir: folder to submit from.
-        tag: unique mark by which the job is found if the answer to its submission is lost.
-        plan: what the script was made from.
-        first_of_chain: whether jobs will be submitted that come after this one.
+        tag: what its name, comment or environment holds.
     """
 
     script: Path
     jobdir: Path
-    submit_dir: Path
     tag: str
+
+
+@dataclass(frozen=True)
+class Submission(Mark):
+    """A script ready to be submitted.
+
+    Attributes:
+        submit_dir: folder to submit from.
+        plan: what the script was made from.
+        first_of_chain: whether jobs will be submitted that come after this one.
+    """
+
+    submit_dir: Path
     plan: Plan
     first_of_chain: bool = False
 
@@ -197,8 +206,8 @@ class Scheduler(abc.ABC):
         """
 
     @abc.abstractmethod
-    def lookup(self, submission: Submission) -> Submitted | None:
-        """Return the job of ``submission`` if the scheduler has it, None if it surely has not.
+    def lookup(self, mark: Mark) -> Submitted | None:
+        """Return the job of the marked submission if the scheduler has it, None if it surely has not.
 
         Raises:
             SchedulerError: the scheduler did not answer.

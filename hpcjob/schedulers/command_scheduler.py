@@ -16,6 +16,7 @@ from hpcjob.schedulers import commands
 from hpcjob.schedulers.base import (
     Answer,
     JobRef,
+    Mark,
     Report,
     Scheduler,
     Submission,
@@ -85,12 +86,12 @@ class CommandScheduler(Scheduler):
         """Read the history command's output, as `parse_queue` does."""
 
     @abc.abstractmethod
-    def lookup_command(self, submission: Submission) -> list[str]:
+    def lookup_command(self, mark: Mark) -> list[str]:
         """Return the command that lists the user's jobs with the marks of their submissions."""
 
     @abc.abstractmethod
-    def parse_lookup(self, stdout: str, submission: Submission) -> Submitted | None:
-        """Find ``submission`` in the lookup command's output. Raises SchedulerError if that cannot be read."""
+    def parse_lookup(self, stdout: str, mark: Mark) -> Submitted | None:
+        """Find the marked submission in the lookup command's output. Raises SchedulerError if that cannot be read."""
 
     @abc.abstractmethod
     def cancel_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
@@ -137,20 +138,20 @@ class CommandScheduler(Scheduler):
             raise UnclearSubmitError(f"{argv[0]}: {finished.said}")
         raise SchedulerError(f"{argv[0]}: {finished.said}", hint=self.hint(finished.said))
 
-    def lookup(self, submission: Submission) -> Submitted | None:
+    def lookup(self, mark: Mark) -> Submitted | None:
         """See `Scheduler.lookup`."""
-        finished = commands.run(self.lookup_command(submission), timeout_s=self.query_timeout_s)
+        finished = commands.run(self.lookup_command(mark), timeout_s=self.query_timeout_s)
         if finished.code != 0:
             raise SchedulerError(f"{finished.argv[0]}: {finished.said}")
-        return self.find(submission, finished)
+        return self.find(mark, finished)
 
-    def find(self, submission: Submission, finished: commands.Finished) -> Submitted | None:
+    def find(self, mark: Mark, finished: commands.Finished) -> Submitted | None:
         """Find a submission in what a lookup printed; not to be found in half of a list is not to be absent.
 
         Raises:
             SchedulerError: the output cannot be read, or was cut.
         """
-        found = self.parse_lookup(finished.stdout, submission)
+        found = self.parse_lookup(finished.stdout, mark)
         _, problem = whole_lines(finished.stdout)
         if found is None and problem:
             raise SchedulerError(f"{finished.argv[0]}: {problem}")

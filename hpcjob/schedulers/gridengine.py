@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hpcjob.errors import SchedulerError
 from hpcjob.schedulers import commands
-from hpcjob.schedulers.base import Answer, JobRef, Report, ShellRequest, Submission, Submitted
+from hpcjob.schedulers.base import Answer, JobRef, Mark, Report, ShellRequest, Submission, Submitted
 from hpcjob.schedulers.command_scheduler import CommandScheduler, bare_id, livelier, the_one, whole_lines
 from hpcjob.states import State
 
@@ -117,7 +117,7 @@ class GridEngineScheduler(CommandScheduler):
                 reports[f"{job_id}_{task}" if task.isdigit() else job_id] = _past_report(fields)
         return Answer(reports)
 
-    def lookup(self, submission: Submission) -> Submitted | None:
+    def lookup(self, mark: Mark) -> Submitted | None:
         """Ask for the user's jobs, then for all that is known of them: a script's path is its submission's alone."""
         answer = self._ask(self.queue_forms((), None), self.parse_queue)
         if answer.problem:
@@ -128,20 +128,20 @@ class GridEngineScheduler(CommandScheduler):
         finished = commands.run(["qstat", "-j", ",".join(ids)], timeout_s=self.query_timeout_s)
         if finished.code != 0:
             raise SchedulerError(f"qstat: {finished.said}")
-        return self.find(submission, finished)
+        return self.find(mark, finished)
 
-    def lookup_command(self, submission: Submission) -> list[str]:
+    def lookup_command(self, mark: Mark) -> list[str]:
         """Not used: see `lookup`."""
         return ["qstat", "-j", "*"]
 
-    def parse_lookup(self, stdout: str, submission: Submission) -> Submitted | None:
+    def parse_lookup(self, stdout: str, mark: Mark) -> Submitted | None:
         """Find the record with our script, or with our job directory in the path of its output."""
         job_id = None
         for line in stdout.split("\n"):
             key, _, value = line.partition(":")
             if key == "job_number":
                 job_id = value.strip()
-            elif key in ("script_file", "stdout_path_list") and f"{submission.jobdir}/" in value and job_id:
+            elif key in ("script_file", "stdout_path_list") and f"{mark.jobdir}/" in value and job_id:
                 return Submitted(job_id)
         if job_id is None:
             raise SchedulerError(f"qstat: not a list of jobs: {stdout[:80]!r}")

@@ -23,6 +23,7 @@ from hpcjob.schedulers import local_elements
 from hpcjob.schedulers.base import (
     Answer,
     JobRef,
+    Mark,
     Report,
     Scheduler,
     ShellRequest,
@@ -100,10 +101,10 @@ class LocalScheduler(Scheduler):
         """Return this machine's name: pids mean something here alone."""
         return socket.gethostname()
 
-    def lookup(self, submission: Submission) -> Submitted | None:
+    def lookup(self, mark: Mark) -> Submitted | None:
         """See `Scheduler.lookup`."""
-        for path in submission.jobdir.glob("*_local.json"):
-            if job := read_local_job(submission.jobdir, path.name.removesuffix("_local.json")):
+        for path in mark.jobdir.glob("*_local.json"):
+            if job := read_local_job(mark.jobdir, path.name.removesuffix("_local.json")):
                 return Submitted(str(job.pid), job.host)
         return None
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hpcjob.errors import SchedulerError
 from hpcjob.schedulers import commands
-from hpcjob.schedulers.base import Answer, JobRef, Report, ShellRequest, Submission, Submitted, require_plain
+from hpcjob.schedulers.base import Answer, JobRef, Mark, Report, ShellRequest, Submission, Submitted, require_plain
 from hpcjob.schedulers.command_scheduler import CommandScheduler, the_one, whole_lines
 from hpcjob.states import State
 
@@ -137,13 +137,13 @@ class PbsScheduler(CommandScheduler):
         """See `parse_queue`."""
         return self.parse_queue(stdout)
 
-    def lookup(self, submission: Submission) -> Submitted | None:
+    def lookup(self, mark: Mark) -> Submitted | None:
         """Ask for the user's jobs, then for all that is known of them: a script's path is its submission's alone."""
         select = ["qselect", "-x", "-u", commands.user_name()]
         try:
             selected = commands.run(select, timeout_s=self.query_timeout_s)
         except commands.CommandMissingError:
-            return super().lookup(submission)
+            return super().lookup(mark)
         if selected.code != 0:
             raise SchedulerError(f"qselect: {selected.said}")
         lines, problem = whole_lines(selected.stdout)
@@ -151,28 +151,28 @@ class PbsScheduler(CommandScheduler):
         if problem or len(ids) != len(lines) or not ids:
             # No ids may mean that there are no jobs, and as well that it did not answer.
             raise SchedulerError(f"qselect: {problem or f'not a list of ids: {selected.stdout[:80]!r}'}")
-        return self._found(["qstat", "-x", "-f", *ids], submission)
+        return self._found(["qstat", "-x", "-f", *ids], mark)
 
-    def lookup_command(self, submission: Submission) -> list[str]:
+    def lookup_command(self, mark: Mark) -> list[str]:
         """All jobs, where there is no qselect."""
         return ["qstat", "-f"]
 
-    def parse_lookup(self, stdout: str, submission: Submission) -> Submitted | None:
+    def parse_lookup(self, stdout: str, mark: Mark) -> Submitted | None:
         """Find the job with our job directory among its arguments or in the path of its output."""
         records = list(_records(whole_lines(stdout)[0]))
         if not records and stdout.strip():
             raise SchedulerError(f"qstat: not a list of jobs: {stdout[:80]!r}")
         for job_id, attributes in records:
             paths = f"{attributes.get('Submit_arguments')} {attributes.get('Output_Path')}/"
-            if f"{submission.jobdir}/" in paths:
+            if f"{mark.jobdir}/" in paths:
                 return Submitted(job_id)
         return None
 
-    def _found(self, argv: list[str], submission: Submission) -> Submitted | None:
+    def _found(self, argv: list[str], mark: Mark) -> Submitted | None:
         finished = commands.run(argv, timeout_s=self.query_timeout_s)
         if problem := self.trouble(finished):
             raise SchedulerError(f"qstat: {problem}")
-        return self.find(submission, finished)
+        return self.find(mark, finished)
 
     def cancel_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
         """See `CommandScheduler.cancel_command`."""

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from hpcjob.errors import InputError, SchedulerError
-from hpcjob.schedulers.base import Answer, JobRef, Report, ShellRequest, Submission, Submitted, require_plain
+from hpcjob.schedulers.base import Answer, JobRef, Mark, Report, ShellRequest, Submission, Submitted, require_plain
 from hpcjob.schedulers.command_scheduler import CommandScheduler, the_one, whole_lines
 from hpcjob.schedulers.commands import Finished
 from hpcjob.states import State
@@ -133,16 +133,16 @@ class PjmScheduler(CommandScheduler):
         """See `parse_queue`."""
         return self.parse_queue(stdout)
 
-    def lookup_command(self, submission: Submission) -> list[str]:
+    def lookup_command(self, mark: Mark) -> list[str]:
         """With the paths of their output, which only the form for programs tells."""
         return ["pjstat", "--data", "--choose=jid,std"]
 
-    def parse_lookup(self, stdout: str, submission: Submission) -> Submitted | None:
+    def parse_lookup(self, stdout: str, mark: Mark) -> Submitted | None:
         """Find the job whose output goes into our job directory."""
         header, rows = _csv(whole_lines(stdout)[0])
         if header[:2] != ["H", "JOB_ID"]:
             raise SchedulerError(f"pjstat: not a list of jobs: {stdout[:80]!r}")
-        found = (row[1] for row in rows if len(row) > 2 and f"{submission.jobdir}/" in ",".join(row[2:]))
+        found = (row[1] for row in rows if len(row) > 2 and f"{mark.jobdir}/" in ",".join(row[2:]))
         job_id = next(found, None)
         return Submitted(job_id) if job_id else None
 

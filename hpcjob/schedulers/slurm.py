@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from hpcjob.errors import SchedulerError
 from hpcjob.schedulers import commands
-from hpcjob.schedulers.base import Answer, JobRef, Report, ShellRequest, Submission, Submitted
+from hpcjob.schedulers.base import Answer, JobRef, Mark, Report, ShellRequest, Submission, Submitted
 from hpcjob.schedulers.command_scheduler import CommandScheduler, bare_id, livelier
 from hpcjob.states import State
 
@@ -148,18 +148,18 @@ class SlurmScheduler(CommandScheduler):
             stdout, _HISTORY_HEADER, lambda state, code, name: Report(state, _exit_code(state, code), None, name)
         )
 
-    def lookup_command(self, submission: Submission) -> list[str]:
+    def lookup_command(self, mark: Mark) -> list[str]:
         """See `CommandScheduler.lookup_command`."""
         return ["squeue", f"--user={os.getuid()}", "--states=all", "--format=%i|%k|%o"]
 
-    def parse_lookup(self, stdout: str, submission: Submission) -> Submitted | None:
+    def parse_lookup(self, stdout: str, mark: Mark) -> Submitted | None:
         """Find the row with our comment, or with our script: its path is this submission's alone."""
         header, rows = _table(stdout, _LOOKUP_HEADER)
         if not header:
             raise SchedulerError(f"squeue: not a list of jobs: {stdout[:80]!r}")
         for row in rows:
             job_id = _ROW_ID.match(row)
-            if job_id and (f"|{submission.tag}|" in row or row.endswith(f"|{submission.script}")):
+            if job_id and (f"|{mark.tag}|" in row or row.endswith(f"|{mark.script}")):
                 return Submitted(job_id[1])
         return None
 

@@ -17,7 +17,7 @@ import msgspec
 
 from hpcjob.errors import HpcjobError
 from hpcjob.regular import read_regular
-from hpcjob.schedulers.base import Submission, Submitted, UnclearSubmitError, tag_of
+from hpcjob.schedulers.base import Mark, Submitted, UnclearSubmitError, tag_of
 from hpcjob.schedulers.registry import scheduler_of
 from hpcjob.schedulers.supervisor.processes import start_ticks
 from hpcjob.tracking import jobdir
@@ -26,7 +26,6 @@ from hpcjob.tracking.records import Record
 from neoxlite.common.files import write_whole
 
 if TYPE_CHECKING:
-    from hpcjob.plan import Plan
     from hpcjob.profile import SchedulerName
 
 _MAX_BYTES = 1_000_000
@@ -149,11 +148,10 @@ def _found(record: Record) -> Submitted | None:
         SchedulerError: the queue does not answer, and no script has begun.
     """
     folder = Path(record.directory)
-    nothing = cast("Plan", None)  # a look-up goes by tag and folder
-    submission = Submission(folder / "script.sh", folder, Path(record.submit_dir), tag_of(folder), nothing)
+    mark = Mark(folder / "script.sh", folder, tag_of(folder))
     started = jobdir.started_id(folder)
     try:
-        found = scheduler_of(cast("SchedulerName", record.scheduler)).lookup(submission)
+        found = scheduler_of(cast("SchedulerName", record.scheduler)).lookup(mark)
     except HpcjobError:
         if started is None:
             raise

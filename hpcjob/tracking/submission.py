@@ -61,7 +61,7 @@ def prepare(
     """
     submit_dir = submit_dir or Path.cwd()
     path = jobdir.new_path(plan, submit_dir)
-    submission = Submission(path / "script.sh", path, submit_dir, tag_of(path), plan, first_of_chain)
+    submission = Submission(path / "script.sh", path, tag_of(path), submit_dir, plan, first_of_chain)
     return Prepared(render(str(path)), submission, get_scheduler(plan.profile))
 
 

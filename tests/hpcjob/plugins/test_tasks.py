@@ -6,15 +6,16 @@ import shutil
 
 import pytest
 
+from tests.cluster.need import need
 from tests.hpcjob.plugins import functions
 from tests.hpcjob.plugins.conftest import SYSTEMS, MakePlace
 
 
 @pytest.mark.ci
-@pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun here")
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_each_task_has_its_number_and_its_result(place: MakePlace, system: str) -> None:
     """As many as were asked for, each of which knows which it is."""
+    need([] if shutil.which("mpirun") else ["mpirun"], "launcher")
     here = place(system)
     here.executor.update_parameters(tasks_per_node=2)
     job = here.executor.submit(functions.environment)

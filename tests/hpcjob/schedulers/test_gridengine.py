@@ -99,7 +99,7 @@ def submission(tmp_path: Path) -> Submission:
     """A submission whose script need not exist."""
     jobdir = tmp_path / "outputs" / "gpt" / "x"
     plan = plan_for("gridengine", group="tga-test", account="-g-cli", resource="rt_F")
-    return Submission(jobdir / "script.sh", jobdir, tmp_path, "hpcjob-x", plan)
+    return Submission(jobdir / "script.sh", jobdir, "hpcjob-x", tmp_path, plan)
 
 
 @pytest.mark.parametrize(

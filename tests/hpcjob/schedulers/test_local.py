@@ -87,7 +87,7 @@ def test_a_script_that_ignores_term_is_killed(here: Path) -> None:
     script = jobdir / "script.sh"
     script.write_text("trap '' TERM\necho up\nwhile :; do sleep 0.1; done\n")
     local = LocalScheduler(kill_wait_s=0.5)
-    submitted = local.submit(Submission(script, jobdir, here, f"mark-{os.getpid()}", plan_for()))
+    submitted = local.submit(Submission(script, jobdir, f"mark-{os.getpid()}", here, plan_for()))
     until(lambda: "up" in (jobdir / f"{submitted.id}_sched.out").read_text())
     ref = JobRef(submitted.id, jobdir)
     assert "cancelled" in local.cancel([ref])[ref.id]

@@ -27,7 +27,7 @@ LISTS: list[tuple[CommandScheduler, str]] = [
 @pytest.mark.parametrize(("scheduler", "whole"), LISTS, ids=[scheduler.type for scheduler, _ in LISTS])
 def test_absent_from_half_of_a_list_is_not_absent(scheduler: CommandScheduler, whole: str, tmp_path: Path) -> None:
     """The same list is an answer when it is whole, and none when its last line is cut."""
-    submission = Submission(tmp_path / "j" / "script.sh", tmp_path / "j", tmp_path, "hpcjob:1", plan_for("local"))
+    submission = Submission(tmp_path / "j" / "script.sh", tmp_path / "j", "hpcjob:1", tmp_path, plan_for("local"))
     assert scheduler.find(submission, Finished(("list",), 0, whole, "")) is None
     with pytest.raises(SchedulerError, match="its last line was cut"):
         scheduler.find(submission, Finished(("list",), 0, f"{whole}5,6,ab", ""))

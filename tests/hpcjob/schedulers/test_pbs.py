@@ -44,7 +44,7 @@ def record(**changes: Any) -> str:
 def submission() -> Submission:
     """A submission whose script need not exist."""
     jobdir = Path("/home/u/outputs/gpt/x")
-    return Submission(jobdir / "script.sh", jobdir, Path("/home/u"), "hpcjob-x", plan_for("pbs"))
+    return Submission(jobdir / "script.sh", jobdir, "hpcjob-x", Path("/home/u"), plan_for("pbs"))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_values_that_go_on_behind_a_tab_and_values_that_imitate_attributes() -> 
     text = record(state="running", arguments=f"{folder}/script.sh")
     assert "\n\t" in text
     jobdir = Path(folder)
-    assert PBS.parse_lookup(text, Submission(jobdir / "script.sh", jobdir, Path("/"), "", plan_for("pbs")))
+    assert PBS.parse_lookup(text, Submission(jobdir / "script.sh", jobdir, "", Path("/"), plan_for("pbs")))
     fake = text.replace("PBS_O_LANG=C.UTF-8", "A=\n    job_state = F\n    Exit_status = 0")
     assert PBS.parse_queue(fake).reports["101"].state is State.RUNNING
 
@@ -219,7 +219,7 @@ def test_a_lost_answer_is_unclear(
     """A connection that broke, an id with an error, success without an id: none is a refusal."""
     fake_command(tmp_path / "bin", "qsub", body)
     monkeypatch.setenv("PATH", with_path(tmp_path / "bin"))
-    here = Submission(submission.script, submission.jobdir, tmp_path, submission.tag, submission.plan)
+    here = Submission(submission.script, submission.jobdir, submission.tag, tmp_path, submission.plan)
     with pytest.raises(UnclearSubmitError):
         PBS.submit(here)
 

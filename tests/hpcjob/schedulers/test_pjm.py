@@ -25,7 +25,7 @@ JOB_ID       JOB_NAME   STATUS  PROJECT    RSCGROUP         START_DATE        EL
 def submission() -> Submission:
     """A submission whose script need not exist."""
     jobdir = Path("/work/gg53/u/outputs/gpt/x")
-    return Submission(jobdir / "script.sh", jobdir, Path("/work/gg53/u"), "hpcjob-x", plan_for("pjm"))
+    return Submission(jobdir / "script.sh", jobdir, "hpcjob-x", Path("/work/gg53/u"), plan_for("pjm"))
 
 
 @pytest.mark.parametrize(

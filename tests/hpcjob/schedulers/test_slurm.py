@@ -39,7 +39,7 @@ HISTORY = """JobID|State|ExitCode|JobName
 def submission(tmp_path: Path) -> Submission:
     """A submission whose script need not exist."""
     jobdir = tmp_path / "outputs" / "日本 |x" / "20261129T120000Z-abc123"
-    return Submission(jobdir / "script.sh", jobdir, tmp_path, "hpcjob-20261129T120000Z-abc123", plan_for("slurm"))
+    return Submission(jobdir / "script.sh", jobdir, "hpcjob-20261129T120000Z-abc123", tmp_path, plan_for("slurm"))
 
 
 @pytest.mark.parametrize(
@@ -239,8 +239,8 @@ def test_a_comment_of_the_users_own_stays(submission: Submission) -> None:
     own = Submission(
         submission.script,
         submission.jobdir,
-        submission.submit_dir,
         submission.tag,
+        submission.submit_dir,
         plan_for("slurm", extra=["--comment=x"]),
     )
     assert not any(word.startswith("--comment") for word in SLURM.command_line(own))

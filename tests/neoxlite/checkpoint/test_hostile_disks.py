@@ -21,6 +21,7 @@ from neoxlite.checkpoint.lock import LOCK, SaveLock
 from neoxlite.checkpoint.manifest import Manifest
 from neoxlite.checkpoint.owner import Owner
 from neoxlite.errors import CheckpointError
+from tests.cluster.need import need
 from tests.neoxlite.checkpoint.made import check, save_numbers
 
 
@@ -43,10 +44,12 @@ def test_a_full_disk_keeps_the_checkpoint_before(world: Any, train: Any, copy: P
 _MS_RDONLY, _MS_REMOUNT, _CLONE_NEWNS, _MS_REC_PRIVATE = 1, 32, 0x20000, 0x44000
 
 
-def _may_mount() -> bool:
-    """Tell whether a process may mount a file system for itself: root may, not in every container."""
+@pytest.fixture
+def mounts() -> None:
+    """Processes may mount a file system for themselves: root's may, not in every container."""
     words = ["unshare", "--mount", "true"]
-    return shutil.which("unshare") is not None and subprocess.run(words, capture_output=True).returncode == 0
+    may = shutil.which("unshare") is not None and subprocess.run(words, capture_output=True).returncode == 0
+    need([] if may else ["the right to mount"], "file system of its own")
 
 
 def _own_file_system(root: Path, size_bytes: int) -> Callable[[int], None]:
@@ -92,8 +95,7 @@ def _fill_up(ranks: Any, root: Path) -> list[str]:
     return told
 
 
-@pytest.mark.skipif(not _may_mount(), reason="mounts a file system")
-def test_a_disk_that_fills_up_at_any_page_of_a_save(world: Any, tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_at_any_page_of_a_save(mounts: None, world: Any, tmp_path: Path) -> None:
     """Room for every number of pages, from enough to none: each save is whole, or told and cleared away."""
     (told,) = world.run(1, _fill_up, tmp_path)
     assert len(told) > 4
@@ -118,8 +120,7 @@ def _make_read_only(ranks: Any, root: Path) -> list[str]:
     return told
 
 
-@pytest.mark.skipif(not _may_mount(), reason="mounts a file system")
-def test_a_file_system_that_is_read_only(world: Any, tmp_path: Path) -> None:
+def test_a_file_system_that_is_read_only(mounts: None, world: Any, tmp_path: Path) -> None:
     """A run that saves there is refused at its start, a save is told why, and what is there can be loaded."""
     ((at_start, in_save),) = world.run(1, _make_read_only, tmp_path)
     assert at_start == f"save: {tmp_path} cannot be written: Read-only file system | give another folder in save"
