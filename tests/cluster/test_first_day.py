@@ -24,6 +24,11 @@ def session(user: User, arguments: list[str], lines: list[str], profile: str = P
     return type_into(login.command(argv, user.folder), lines, env=environment)
 
 
+def queued(bed: Testbed) -> list[str]:
+    """The ids of the jobs that wait or run; an ended one stays in the list, completing, until its nodes are cleaned."""
+    return bed.login.run("squeue", "-h", "-t", "pending,configuring,running,suspended", "-o", "%i").stdout.split()
+
+
 def test_two_nodes(user: User, bed: Testbed) -> None:
     """salloc gives both nodes; modules, files and variables are a job's; `launch` starts ranks on both by srun."""
     bed.modules.add("tool/1.0", programs={"tool": {"--version": "tool 1.0\n"}})
@@ -60,7 +65,7 @@ def test_two_nodes(user: User, bed: Testbed) -> None:
         ("2", "node2"),
         ("3", "node2"),
     ]
-    assert bed.login.run("squeue", "-h").stdout == ""
+    assert not queued(bed)
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", pytest.param("pdsh", marks=pytest.mark.full)])
@@ -78,7 +83,7 @@ def test_check_of_the_profile(user: User, bed: Testbed) -> None:
     bed.modules.add("other/2.0")
     modules = {"init": init_script(), "use": [str(bed.modules.files)], "load": ["tool/1.0", "other/1.0"]}
     name = user.write_profile({"modules": modules, "node": {"gpus": 8}, "limits": {"array": 500}})
-    before = bed.login.run("squeue", "-h").stdout
+    before = queued(bed)
     done = user.run(BIN / "hpcjob", "profile", "check", "-p", name, "--json", check=False)
     rows = {row["what"]: row for row in json.loads(done.stdout)["rows"]}
     assert done.returncode == 64
@@ -97,7 +102,7 @@ def test_check_of_the_profile(user: User, bed: Testbed) -> None:
     assert "{sizes: [{nodes: 2, walltime: '24:00:00'}], node: {gpus: 8" in text
     script = user.hpcjob("render", "-p", written, "-n", "2", "-q", "auto", "-t", "23h")
     assert "#SBATCH --partition=" in script
-    assert bed.login.run("squeue", "-h").stdout == before
+    assert queued(bed) == before
 
 
 def test_environment_with_real_modules(user: User, bed: Testbed) -> None:
