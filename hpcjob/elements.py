@@ -9,15 +9,18 @@ from typing import Any
 from hpcjob.arrays import Array
 from hpcjob.documents.reading import parse_value
 from hpcjob.errors import InputError
-from hpcjob.quoting import ScriptText, sh
+from hpcjob.quoting import ScriptText, sh, sh_path
 
 _NAME = re.compile(r"\{array\.(\w*)\}")
 _VARIABLES: Mapping[str, str] = {"index": "array_index", "value": "array_value"}
 _PLAIN = re.compile(r"[\w.+/=~-][\w.+/=~: -]*", re.ASCII)
 
 
-def element_word(text: str, array: Array | None, key: str) -> str | ScriptText:
+def element_word(text: str, array: Array | None, key: str, *, is_path: bool = False) -> str | ScriptText:
     """Return ``text`` as it is, or, if it names the element's index or value, as shell text that puts them in.
+
+    Args:
+        is_path: whether a leading ``~/`` is the home folder.
 
     Raises:
         InputError: there is no such name, or the job is no array.
@@ -31,6 +34,8 @@ def element_word(text: str, array: Array | None, key: str) -> str | ScriptText:
         if array is None:
             raise InputError(f"{key}: {{array.{name}}}, and the job has no `array`", hint="add array: 0-9")
     words = [f'"${_VARIABLES[part]}"' if number % 2 else part and sh(part, key) for number, part in enumerate(parts)]
+    if is_path and parts[0]:
+        words[0] = sh_path(parts[0], key)
     return ScriptText("".join(words))
 
 

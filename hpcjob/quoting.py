@@ -48,6 +48,16 @@ def sh(value: str | int, key: str) -> ScriptText:
     return ScriptText(f"'{text}'")
 
 
+def sh_path(value: str, key: str) -> ScriptText:
+    """Return the path ``value`` as one word of bash; ``~/`` begins the home folder of who runs the job. Raises as `sh`.
+
+    YAML leaves the ``~`` to its reader, and a quoted one means nothing to bash.
+    """
+    if isinstance(value, ScriptText) or not value.startswith("~/"):
+        return sh(value, key)
+    return ScriptText(f'"$HOME"/{sh(value.removeprefix("~/"), key)}')
+
+
 def sh_words(values: Iterable[str | int], key: str) -> ScriptText:
     """Return all ``values`` as words of bash in one line. Raises as `sh` does."""
     return ScriptText(" ".join(sh(value, key) for value in values))

@@ -73,7 +73,8 @@ def environment(loader: Loader, scheduler: SchedulerName) -> jinja2.Environment:
 
     Whole numbers need no filter.
 
-    ``sh(key)`` and ``sh_words(key)``: words of bash. ``directive(key)``: the value of a directive. ``comment``: the end
+    ``sh(key)`` and ``sh_words(key)``: words of bash. ``sh_path(key)``: a path, whose ``~/`` is the home folder.
+    ``directive(key)``: the value of a directive. ``comment``: the end
     of a comment line. ``command(key)``: a launch line over several lines. Comments are written ``{## ##}``, because
     ``{#`` is bash's length of a variable.
     """
@@ -92,6 +93,7 @@ def environment(loader: Loader, scheduler: SchedulerName) -> jinja2.Environment:
     )
     made.filters = {
         "sh": quoting.sh,
+        "sh_path": quoting.sh_path,
         "sh_words": quoting.sh_words,
         "comment": quoting.comment,
         "directive": lambda value, key: directive(scheduler, value, key),

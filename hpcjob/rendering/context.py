@@ -154,7 +154,7 @@ def _staged(plan: Plan, key: str) -> list[str]:
         for name in files:
             if name.startswith("/") or ".." in name.split("/"):
                 raise InputError(f"{key}: {name!r} leads out of the scratch folder", hint="give a name inside it")
-    return [element_word(name, plan.array, key) for name in files]
+    return [element_word(name, plan.array, key, is_path=key == "stage_in") for name in files]
 
 
 def _after(plan: Plan) -> list[dict[str, Any]]:

@@ -8,6 +8,9 @@ from typing import Any
 from hpcjob.job import Python
 from hpcjob.launchers.base import is_lone_rank
 from hpcjob.plan import Plan, PlannedStep
+from hpcjob.quoting import ScriptText, sh_path
+
+_BINDS = "python.container.binds"
 
 
 def python_context(plan: Plan, python: Python, steps: Sequence[PlannedStep]) -> dict[str, Any]:
@@ -30,7 +33,8 @@ def python_context(plan: Plan, python: Python, steps: Sequence[PlannedStep]) -> 
     }
 
 
-def _binds(plan: Plan, python: Python) -> list[str]:
-    """Return the folders to bind; pyxis wants source and target of each."""
-    binds = python.container.binds if python.container else []
-    return [bind if ":" in bind or not plan.profile.scheduler.uses_pyxis else f"{bind}:{bind}" for bind in binds]
+def _binds(plan: Plan, python: Python) -> list[ScriptText]:
+    """Return the folders to bind, as words; pyxis wants source and target of each."""
+    words = [(sh_path(bind, _BINDS), ":" in bind) for bind in (python.container.binds if python.container else [])]
+    twice = plan.profile.scheduler.uses_pyxis
+    return [ScriptText(f"{word}:{word}") if twice and not is_pair else word for word, is_pair in words]

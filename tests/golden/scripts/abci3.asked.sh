@@ -11,7 +11,7 @@
 #PBS -l place=scatter:excl
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 9544544c4aca
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 928eb275cfb3
 # submit: qsub FILE
 
 set -euo pipefail
@@ -37,7 +37,7 @@ finish() {
   printf '{"code": %d, "signal": %s, "time": "%s", "host": "%s", "step": %s}\n' \
     "$code" "$signal" "$(date +%Y-%m-%dT%H:%M:%S%:z)" "$(uname -n)" "$step" >"$record.tmp" && mv "$record.tmp" "$record"
   kill -KILL "${helpers[@]}" ${child:+"$child"} 2>/dev/null || :
-  leave_scratch || echo 'hpcjob: stage_out: not all could be copied'
+  [[ ! $scratch ]] || leave_scratch || echo 'hpcjob: stage_out: not all could be copied'
 }
 trap finish EXIT
 
@@ -184,7 +184,6 @@ set_limits || fail "$problem"
 # --- Scratch of the node -----------------------------------------------------------------------------------------------
 leave_scratch() { # at every end: copy what is to be kept, and remove the rest
   local code=0
-  [[ $scratch ]] || return 0
   rm -rf -- "$scratch"
   return "$code"
 }

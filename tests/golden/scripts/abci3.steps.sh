@@ -11,7 +11,7 @@
 #PBS -v RTYPE=rt_HF,USE_SSH=1
 #PBS -m ae
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 bb9e4215f66b
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 565f76d6e9ef
 # submit: qsub FILE
 
 set -euo pipefail

@@ -12,7 +12,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 d783d4e3cfb2
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 0ac02ba1bde9
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -40,7 +40,7 @@ finish() {
   printf '{"code": %d, "signal": %s, "time": "%s", "host": "%s", "step": %s}\n' \
     "$code" "$signal" "$(date +%Y-%m-%dT%H:%M:%S%:z)" "$(uname -n)" "$step" >"$record.tmp" && mv "$record.tmp" "$record"
   kill -KILL "${helpers[@]}" ${child:+"$child"} 2>/dev/null || :
-  leave_scratch || echo 'hpcjob: stage_out: not all could be copied'
+  [[ ! $scratch ]] || leave_scratch || echo 'hpcjob: stage_out: not all could be copied'
 }
 trap finish EXIT
 
@@ -156,7 +156,6 @@ set_limits || fail "$problem"
 # --- Scratch of the node -----------------------------------------------------------------------------------------------
 leave_scratch() { # at every end: copy what is to be kept, and remove the rest
   local code=0
-  [[ $scratch ]] || return 0
   mkdir -p "$jobdir/stage_out"
   cp -a -- "$scratch/"results "$jobdir/stage_out/" || code=1
   rm -rf -- "$scratch"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 e1db233103cb
+# template local.sh.j2 over base.sh.j2 and parts, sha256 168dc69df372
 # submit: bash FILE
 
 set -euo pipefail

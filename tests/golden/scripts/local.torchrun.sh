@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 ae23b851be9d
+# template local.sh.j2 over base.sh.j2 and parts, sha256 09e5edeeb1c5
 # submit: bash FILE
 
 set -euo pipefail

@@ -112,6 +112,43 @@ def test_scratch(world: World, code: int, kept: bool) -> None:
     assert (run.code, "node.scratch: MY_SCRATCH is not set here" in run.log) == (87, True)
 
 
+def test_a_check_that_fails_before_the_scratch(world: World) -> None:
+    """There is nothing to copy or remove, and the log says what failed and no more."""
+    run = world.run(world.plan("local", kind="cpu", command=["true"], source=["none"], stage_out=["x"]))
+    assert run.code == 87
+    assert run.log.splitlines()[1:] == ["hpcjob: check: source: cannot read none"]
+
+
+def test_paths_of_the_home_folder(world: World) -> None:
+    """`~/` means the same in a job file as in a shell, in every key that takes a path, and is the home on the node."""
+    home = world.folder / "ho me"
+    (home / "ve nv/bin").mkdir(parents=True)
+    (home / "ve nv/bin/activate").write_text(f"PATH={world.bin}:$PATH ENTERED=1\nexport ENTERED\n")
+    (home / "it's.sh").write_text("export SOURCED=1\n")
+    (home / "in-7").write_text("staged\n")
+    case = world.plan(
+        "local",
+        kind="cpu",
+        command=["bash", "-c", 'cat "$HPCJOB_SCRATCH"/in-* && echo "$ENTERED $SOURCED"'],
+        python={"venv": "~/ve nv"},
+        source=["~/it's.sh"],
+        stage_in=["~/in-{array.value}", "~/it's.sh"],
+        array=["7"],
+    )
+    run = world.run(case, env={"HOME": str(home)})
+    assert run.code == 0, run.said
+    log = next(run.jobdir.glob("0/*_job.out")).read_text()
+    assert "staged\n1 1\n" in log
+    image = {"container": {"image": "~/x.sif", "binds": ["~/a b", "~/c:/d"]}}
+    bound = render(plan("abci3", nodes=1, command=["a"], python=image, module_use=["~/modules"]))
+    assert 'image="$HOME"/x.sif\n' in bound
+    assert """--bind "$HOME"/'a b' --bind "$HOME"/c:/d)\n""" in bound
+    assert 'module use "$HOME"/modules\n' in bound
+    pyxis = profile("lab", scheduler={"type": "slurm", "pyxis": True})
+    twice = render(plan(pyxis, nodes=1, command=["a"], python=image))
+    assert """container_mounts+=,"$HOME"/'a b':"$HOME"/'a b'\ncontainer_mounts+=,"$HOME"/c:/d\n""" in twice
+
+
 def test_the_record_of_a_run_has_no_secrets(world: World) -> None:
     """Variables are written down, for nobody else to read; of those that sound like secrets only the names."""
     run = world.run(world.plan("local", kind="cpu", command=["true"]), env={"WANDB_API_KEY": "s3cr3t", "LESS": "-R"})

@@ -34,6 +34,23 @@ def test_words_of_bash(value: str | int, word: str) -> None:
     assert printed == str(value)
 
 
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        ("~/venv", '"$HOME"/venv'),
+        ("~/it's $X", """"$HOME"/$'it\\'s $X'"""),
+        ("~/", """"$HOME"/''"""),
+        ("data/~/x", "'data/~/x'"),
+        ("~", "'~'"),
+        ("~root/x", "'~root/x'"),
+        (ScriptText('"$x"'), '"$x"'),
+    ],
+)
+def test_paths_below_the_home_folder(value: str, word: str) -> None:
+    """The home is that of who runs the job, on the node; nothing else of a path is looked at."""
+    assert quoting.sh_path(value, "key") == word
+
+
 def test_a_quoted_word_stays_as_it_is() -> None:
     """Nothing is quoted twice."""
     assert quoting.sh(ScriptText('"$jobdir"'), "key") == '"$jobdir"'
