@@ -32,6 +32,7 @@ def json_schema(kind: str) -> dict[str, Any]:
             # Numbers and booleans are read as the text they were written in.
             definition["properties"]["env"]["additionalProperties"] = {"type": ["string", "number", "boolean", "null"]}
     if kind == "job":
+        schema["$defs"][struct.__name__]["properties"]["memory"]["anyOf"] = [{"type": "string"}, {"type": "null"}]
         _allow_params(schema)
     else:
         whole = schema["$defs"][struct.__name__]

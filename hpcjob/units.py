@@ -14,7 +14,7 @@ _CLOCKS = [
     re.compile(rf"(?P<m>\d{{1,5}}):{_S}"),
 ]
 _WORDS = re.compile(r"(?:(?P<d>\d{1,9})d)?\s*(?:(?P<h>\d{1,9})h)?\s*(?:(?P<m>\d{1,9})m(?:in)?)?\s*(?:(?P<s>\d{1,9})s)?")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
 _MOST_GIB = 2.0**30
 _GIB_PER = {"": 1 / 2**30, "K": 1 / 2**20, "M": 1 / 2**10, "G": 1.0, "T": 2.0**10}
 
@@ -62,16 +62,20 @@ def format_clock(seconds: int) -> str:
 
 
 def parse_memory_gib(value: str | int | float, key: str = "memory") -> float:
-    """Return a memory size in GiB; a bare number is GiB. ``GB`` is read as GiB, as the schedulers do.
+    """Return a memory size in GiB. ``GB`` is read as GiB, as the schedulers do.
 
     Raises:
-        InputError: the text is no size, or the size is not positive or above an EiB.
+        InputError: the text is no size, has no unit (Slurm takes a bare number for MiB, PBS for bytes, people for GiB),
+            or the size is not positive or above an EiB.
     """
-    size_gib = 0.0
-    if isinstance(value, (int, float)):
-        size_gib = value
-    elif match := _SIZE.fullmatch(value.strip()):
-        size_gib = float(match[1]) * _GIB_PER[match[2].upper() or ("" if value.strip()[-1] in "Bb" else "G")]
-    if not 0 < size_gib <= _MOST_GIB:  # a NaN is neither
+    text = str(value).strip()
+    match = _SIZE.fullmatch(text)
+    size_gib = float(match[1]) * _GIB_PER[match[2].upper()] if match else 0.0
+    if not 0 < size_gib <= _MOST_GIB:
         raise InputError(f"{key}: {value!r} is not a memory size", hint="write for example 480G, 64GiB or 1.5T")
-    return float(size_gib)
+    if text[-1].isdigit():
+        raise InputError(
+            f"{key}: {value!r} has no unit, and each scheduler has its own",
+            hint=f"write {text}G for GiB, {text}M for MiB",
+        )
+    return size_gib

@@ -8,6 +8,7 @@ from hpcjob.after import Dependency
 from hpcjob.arrays import array_of
 from hpcjob.documents.places import Places
 from hpcjob.job import JobFile
+from hpcjob.naming import check_name
 from hpcjob.plan import Plan
 from hpcjob.planning.limits import at_queue, queue_of, short_walltime, walltime_s, where
 from hpcjob.planning.steps import planned_steps
@@ -45,6 +46,7 @@ def make_plan(
     Raises:
         InputError: the job does not fit the cluster; the message names the key and the alternatives.
     """
+    check_name(job.name or name)
     array = array_of(job)
     queue, chosen = queue_of(job, profile)
     profile, about_queue = at_queue(profile, queue, job.nodes)

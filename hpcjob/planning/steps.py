@@ -47,6 +47,7 @@ def planned_steps(
 def _planned(step: Step, job: JobFile, profile: ClusterProfile, interpreter: str, array: Array | None) -> PlannedStep:
     launcher = step.launcher or _default_launcher(step, job, profile)
     python = step.python or job.python or Python(executable=interpreter)
+    _check_python(python, "steps.python" if step.python else "python")
     check_launcher(launcher, job, profile)
     check_pyxis(launcher, python, job, profile)
     return PlannedStep(
@@ -57,6 +58,21 @@ def _planned(step: Step, job: JobFile, profile: ClusterProfile, interpreter: str
         python=python,
         is_train=step.train is not None,
     )
+
+
+def _check_python(python: Python, key: str) -> None:
+    """Refuse a Python that is given in two ways, of which the script would take one, or in none.
+
+    Raises:
+        InputError: naming the ways.
+    """
+    ways = Python.__struct_fields__
+    given = [way for way in ways if getattr(python, way) is not None]
+    if len(given) != 1:
+        raise InputError(
+            f"{key}: one of {', '.join(ways)} is the Python, this one has {' and '.join(given) or 'none of them'}",
+            hint="give exactly one",
+        )
 
 
 def _default_launcher(step: Step, job: JobFile, profile: ClusterProfile) -> LauncherName:

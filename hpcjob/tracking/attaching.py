@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcjob.errors import InputError, UnknownJobError
+from hpcjob.naming import check_name
 from hpcjob.schedulers.base import JobRef
 from hpcjob.schedulers.registry import get_scheduler
 from hpcjob.tracking.exit_record import read_exit_record
 from hpcjob.tracking.index import append, ensure_writable
+from hpcjob.tracking.jobdir import started_id
 from hpcjob.tracking.records import Record, made_by_script, now
 from neoxlite.common.paths import exists
 
@@ -28,14 +31,16 @@ def attach(job_id: str, profile: ClusterProfile, *, log: Path | None = None, nam
         name: default: the scheduler's name of it, else ``job-ID``.
 
     Raises:
-        InputError: that is no id, or ``log`` does not exist.
+        InputError: that is no id, ``log`` does not exist or is a folder of no job, or the name is none.
         UnknownJobError: the scheduler does not know the job and no log tells of it.
         SchedulerError: the scheduler does not answer.
     """
     if not _ID.fullmatch(job_id):
         raise InputError(f"{job_id!r} is no job id", hint="give the id that the scheduler printed, such as 12345")
-    if log is not None and not exists(log):
-        raise InputError(f"{log}: no such log file or job directory", hint="leave it out if there is none yet")
+    if log is not None:
+        _check_log(log, job_id)
+    if name is not None:
+        check_name(name)
     ensure_writable(profile.name)
     folder = _folder(job_id, log)
     scheduler = get_scheduler(profile)
@@ -61,6 +66,17 @@ def attach(job_id: str, profile: ClusterProfile, *, log: Path | None = None, nam
     )
     append(record)
     return record
+
+
+def _check_log(log: Path, job_id: str) -> None:
+    """Raise InputError where ``log`` is neither a file nor a folder in which a script of ours, or the job, left one."""
+    if not exists(log):
+        raise InputError(f"{log}: no such log file or job directory", hint="leave it out if there is none yet")
+    is_ours = (log / "script.sh").is_file() or started_id(log) is not None
+    if log.is_dir() and not is_ours and not any(log.glob(f"{escape(job_id)}_*")):
+        raise InputError(
+            f"{log}: a folder with neither script.sh nor a log of job {job_id}", hint="name the job's log file in it"
+        )
 
 
 def _folder(job_id: str, log: Path | None) -> Path:

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hpcjob.errors import UnknownJobError
+from hpcjob.naming import LATEST
 from hpcjob.tracking.index import Index, read_settled
 from hpcjob.tracking.records import Record
 from neoxlite.common.printable import printable
 
-LATEST = "latest"
 _ELEMENT = re.compile(r"(?P<array>.+?)(?:_(?P<index>\d{1,6})|\[(?P<bracket>\d{1,6})\](?P<server>\..+)?)", re.ASCII)
 
 

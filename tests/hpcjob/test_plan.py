@@ -81,6 +81,17 @@ def test_topology(profile: str, job: dict[str, Any], procs: int, gpus: int) -> N
             "walltime: 01:00:00 is longer than wisteria (debug-a)",
         ),
         ("abci3", {"walltime": "soon"}, "walltime: 'soon' is not a duration\n"),
+        (
+            "local",
+            {"name": "latest"},
+            "name: 'latest' is the newest job to every command\ngive another name: --name NAME",
+        ),
+        (
+            "local",
+            {"python": {"venv": "v", "conda": "c"}},
+            "python: one of venv, conda, executable, container is the Python, this one has venv and conda\n",
+        ),
+        ("local", {"python": {}}, "python: one of venv, conda, executable, container is the Python, this one has none"),
         ("abci3", {"memory": "lots"}, "memory: 'lots' is not a memory size\n"),
         (
             "abci3",

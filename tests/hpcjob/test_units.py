@@ -55,11 +55,20 @@ def test_clock(seconds: int, clock: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "gib"),
-    [(480, 480), ("480", 480), ("480G", 480), ("64GiB", 64), ("1.5T", 1536), ("512M", 0.5), ("1024B", 2**-20)],
+    [("480G", 480), ("64GiB", 64), ("64 gb", 64), ("1.5T", 1536), ("512M", 0.5), ("1024B", 2**-20)],
 )
-def test_memory_forms(text: str | int, gib: float) -> None:
-    """A bare number is GiB; prefixes are powers of 1024, as the schedulers take them."""
+def test_memory_forms(text: str, gib: float) -> None:
+    """Prefixes are powers of 1024, as the schedulers take them."""
     assert parse_memory_gib(text) == pytest.approx(gib)
+
+
+@pytest.mark.parametrize("text", [480, "480", 1.5])
+def test_memory_without_a_unit(text: str | float) -> None:
+    """480 is MiB to Slurm (sbatch(1), --mem), bytes to PBS (pbs_resources(7B), size), and GiB to who wrote it."""
+    with pytest.raises(InputError) as error:
+        parse_memory_gib(text)
+    assert error.value.message == f"memory: {text!r} has no unit, and each scheduler has its own"
+    assert error.value.hint == f"write {text}G for GiB, {text}M for MiB"
 
 
 @pytest.mark.parametrize(

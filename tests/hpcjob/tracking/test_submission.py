@@ -288,13 +288,20 @@ def test_attach_with_a_log(fake: FakeBin, here: Path) -> None:
     assert (record.name, record.jobdir, record.log) == ("old", here / "logs", str(here / "logs" / "slurm-4711.out"))
 
 
-def test_attach_refuses_what_is_no_job(fake: FakeBin) -> None:
+def test_attach_refuses_what_is_no_job(fake: FakeBin, here: Path) -> None:
     """A bad id, an unknown job, a log that is not there, a scheduler that does not answer."""
     profile = plan_for("slurm").profile
     with pytest.raises(InputError, match="no job id"):
         attach("../../x", profile)
     with pytest.raises(InputError, match="no such log"):
         attach("4711", profile, log=Path("nowhere"))
+    (here / "etc").mkdir()
+    with pytest.raises(
+        InputError, match=r"^etc: a folder with neither script.sh nor a log of job 4711\nname the job's"
+    ):
+        attach("4711", profile, log=Path("etc"))
+    with pytest.raises(InputError, match="'latest' is the newest job"):
+        attach("4711", profile, name="latest")
     fake("squeue", "echo 'JOBID|STATE|REASON|NAME'")
     fake("sacct", "echo 'JobID|State|ExitCode|JobName'")
     with pytest.raises(HpcjobError, match="does not know job 4711"):
