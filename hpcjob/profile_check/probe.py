@@ -67,9 +67,9 @@ class Probe:
 
     def _bash(self, script: str, label: str) -> str | None:
         try:
-            done = commands.run(["bash", "-c", script], timeout_s=self.timeout_s)
+            done = commands.run(["bash", "-c", script], timeout_s=self.timeout_s, name=label)
         except SchedulerError as error:
-            self.failed[label] = error.message.replace("bash", label, 1)
+            self.failed[label] = error.message
             return None
         if done.code == 9:
             self.failed[label] = done.said

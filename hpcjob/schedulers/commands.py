@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pwd
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpcjob.errors import SchedulerError
+from neoxlite.common.printable import tell
+
+PATIENCE_S = 5.0
+"""After so long without an answer a command is said to be waited for."""
 
 _INHERITED = re.compile(
     r"(?:SBATCH|SQUEUE|SACCT|SCANCEL|SINFO|SALLOC|SRUN|SLURM|PBS|SGE|PJM|HPCJOB_ARRAY)_|HPCJOB_PROCESS$"
@@ -75,12 +81,20 @@ def user_name() -> str:
         return str(os.getuid())
 
 
-def run(argv: Sequence[str], *, timeout_s: float, cwd: Path | None = None, translate: bool = False) -> Finished:
-    """Run ``argv`` and return how it ended.
+def run(
+    argv: Sequence[str],
+    *,
+    timeout_s: float,
+    cwd: Path | None = None,
+    translate: bool = False,
+    name: str | None = None,
+) -> Finished:
+    """Run ``argv`` and return how it ended. Who waits for it at a terminal is told so after some seconds.
 
     Args:
         timeout_s: wall-clock limit; the command and its children are killed then.
         translate: keep the user's locale, for a command whose environment goes on to the job.
+        name: what it is called where it does not answer; default: its first word.
 
     Raises:
         CommandMissingError: there is no such command.
@@ -111,16 +125,34 @@ def run(argv: Sequence[str], *, timeout_s: float, cwd: Path | None = None, trans
         raise CommandMissingError(f"{argv[0]}: {error.strerror}", hint="check that you may execute it") from None
     with child:
         try:
-            out, err = child.communicate(timeout=timeout_s)
+            out, err = _output(child, name or argv[0], timeout_s)
         except subprocess.TimeoutExpired:
             _kill(child)
             raise CommandTimeoutError(
-                f"{argv[0]}: no answer in {timeout_s:g} s", hint="the scheduler may be busy; try again in a minute"
+                f"{name or argv[0]}: no answer in {timeout_s:g} s",
+                hint="the scheduler may be busy; try again in a minute",
             ) from None
         except BaseException:
             _kill(child)
             raise
     return Finished(tuple(argv), child.returncode, _text(out), _text(err))
+
+
+def _output(child: subprocess.Popen[bytes], name: str, timeout_s: float) -> tuple[bytes, bytes]:
+    """Return what ``child`` prints until it ends. Raises TimeoutExpired after ``timeout_s``."""
+    if timeout_s <= PATIENCE_S:
+        return child.communicate(timeout=timeout_s)
+    try:
+        return child.communicate(timeout=PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        _say_waiting(name, timeout_s)
+    return child.communicate(timeout=timeout_s - PATIENCE_S)
+
+
+@functools.cache  # once: who polls a scheduler that hangs need not read it again
+def _say_waiting(name: str, timeout_s: float) -> None:
+    if sys.stderr is not None and sys.stderr.isatty():  # None: a program without one imports this
+        tell(f"{name} has not answered for {PATIENCE_S:g} s; waiting, at most {timeout_s:g} s")
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:

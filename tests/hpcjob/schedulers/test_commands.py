@@ -49,6 +49,24 @@ def test_a_time_out_ends_the_command_and_its_children(tmp_path: Path) -> None:
     assert not (tmp_path / "late").exists()
 
 
+def test_who_waits_at_a_terminal_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once for each command, and what it prints then is whole; where nobody reads along nothing is said."""
+    (tmp_path / "go").mkdir()
+    monkeypatch.setattr(commands, "PATIENCE_S", 0.01)
+    told = commands.tell
+    monkeypatch.setattr(commands, "tell", lambda text: [told(text), (tmp_path / "go").rmdir()])
+    slow = ["bash", "-c", f"echo first; while [[ -e {tmp_path}/go ]]; do read -rt 0.1 <> <(:); done; echo last"]
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert commands.run(slow, timeout_s=61).stdout == "first\nlast\n"
+    assert commands.run(["sleep", "0.1"], timeout_s=61, name="bash").code == 0
+    assert capsys.readouterr().err == "hpcjob: bash has not answered for 0.01 s; waiting, at most 61 s\n"
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False, raising=False)
+    assert commands.run(["sleep", "0.1"], timeout_s=61).code == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_missing_and_forbidden_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No such command, or one that may not be executed, is one clear line."""
     fake_command(tmp_path / "bin", "no-such-qstat", "")
