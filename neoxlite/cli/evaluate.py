@@ -49,19 +49,21 @@ def evaluate(
     from neoxlite.cli.checkpoint_options import load_folder
     from neoxlite.config import load_config, parse_assignments
     from neoxlite.parallel.ranks import ranks_from_environment
+    from neoxlite.training.first_voice import rank_0_speaks_first
 
     ranks = ranks_from_environment()
-    # Every rank has the whole model here. A single process takes a configuration for stages and slices as it is.
-    world_size = ranks.world_size if ranks.world_size > 1 else None
-    cfg = load_config(config, conf_dir, parse_assignments(assignments), world_size)
-    folder = load_folder(load, cfg, iteration)
-    pair = _training_and_validation(cfg) if n_grams else None
+    with rank_0_speaks_first(ranks.rank):
+        # Every rank has the whole model here. A single process takes a configuration for stages and slices as it is.
+        world_size = ranks.world_size if ranks.world_size > 1 else None
+        cfg = load_config(config, conf_dir, parse_assignments(assignments), world_size)
+        folder = load_folder(load, cfg, iteration)
+        pair = _training_and_validation(cfg) if n_grams else None
 
-    from neoxlite.data.indexed import IndexedDataset
-    from neoxlite.data.ngram import measure_baselines
-    from neoxlite.training.evaluate import evaluate_checkpoint
+        from neoxlite.data.indexed import IndexedDataset
+        from neoxlite.data.ngram import measure_baselines
+        from neoxlite.training.evaluate import evaluate_checkpoint
 
-    result = evaluate_checkpoint(cfg, folder, ranks, splits or ("valid", "test"), samples)
+        result = evaluate_checkpoint(cfg, folder, ranks, splits or ("valid", "test"), samples)
     if ranks.rank != 0:
         return
     if pair is not None:

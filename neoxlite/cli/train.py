@@ -35,6 +35,7 @@ def train(
     from neoxlite.config import load_config, parse_assignments
     from neoxlite.parallel.ranks import ranks_from_environment
     from neoxlite.training.environment import RunFiles
+    from neoxlite.training.first_voice import rank_0_speaks_first
     from neoxlite.training.outcome import Progress, failure_recorded
     from neoxlite.training.signals import EndSignals
 
@@ -42,7 +43,11 @@ def train(
     ranks = ranks_from_environment()
     # From here on, so that a mistake in the configuration is in the outcome too, as is a torch that cannot be imported.
     outcome_file, progress = files.outcome if ranks.rank == 0 else None, Progress()
-    with failure_recorded(outcome_file, progress), EndSignals(outcome_file, progress):
+    with (
+        rank_0_speaks_first(ranks.rank),
+        failure_recorded(outcome_file, progress),
+        EndSignals(outcome_file, progress),
+    ):
         overrides = parse_assignments(assignments)
         if iteration is not None:
             overrides["iteration"] = iteration
@@ -52,4 +57,5 @@ def train(
 
             required(cfg.load, cfg.iteration)
         from neoxlite.training.entry import run
-    return run(cfg, ranks=ranks, files=files).exit_code
+    with rank_0_speaks_first(ranks.rank):
+        return run(cfg, ranks=ranks, files=files).exit_code

@@ -14,6 +14,7 @@ from neoxlite.parallel.distributed import choose_device, join_world, leave_world
 from neoxlite.parallel.ranks import Ranks, ranks_from_environment
 from neoxlite.parallel.topology import Grid, create_topology
 from neoxlite.parallel.watch import PeerWatch
+from neoxlite.training.agreement import check_alike, settings, versions
 from neoxlite.training.engine import check_supported
 from neoxlite.training.environment import RunFiles
 from neoxlite.training.log_stream import unfailing_stdout
@@ -22,6 +23,8 @@ from neoxlite.training.signals import EndSignals
 
 if TYPE_CHECKING:
     from neoxlite.config import NeoxConfig
+
+_ALIKE = "start all ranks with the same files, options and installation: from a folder that all nodes share"
 
 
 def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None = None) -> Outcome:
@@ -71,6 +74,8 @@ def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None =
         watch = PeerWatch(ranks, fail)
         with lost_peers(f"rank {ranks.rank} lost the other ranks"), watch:
             watch.start(device)
+            if ranks.world_size > 1:
+                check_alike({**versions(), **settings(cfg)}, ranks.world_size, hint=_ALIKE)
             _acquire(lock, ranks, device)
             grid = Grid(max(1, cfg.pipe_parallel_size), cfg.data_parallel_size, cfg.model_parallel_size)
             topology = create_topology(grid, ranks.rank, sequence_parallel=cfg.sequence_parallel)

@@ -156,11 +156,16 @@ class RunData:
                     f"beginning for the {wanted:,} of this run, where GPT-NeoX would shuffle anew (for a new order: "
                     "finetune: true, which begins data and schedule anew)"
                 )
-            if saved.order and saved.order != self.sets.order("train"):
+            if saved.order and saved.order != self.order:
                 self._say(_ANOTHER_ORDER)
         if consumed_samples:
             self._say(f"training data goes on at sample {place:,} of {self._pass:,}")
         return place
+
+    @property
+    def order(self) -> str:
+        """Digest of what the order of the training data depends on."""
+        return self.sets.order("train")
 
     def advance(self, samples: int) -> None:
         """Count the samples of an iteration."""
@@ -168,7 +173,7 @@ class RunData:
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint must hold of the data; see `DataState`."""
-        return {"samples": self._samples, "next_sample": self._next, "order": self.sets.order("train")}
+        return {"samples": self._samples, "next_sample": self._next, "order": self.order}
 
     def train_batches(self) -> PrefetchedBatches[Tensor]:
         """Return this rank's micro-batches from here on, read ahead; to be closed."""

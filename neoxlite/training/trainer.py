@@ -16,6 +16,7 @@ from neoxlite.model.spec import ModelSpec
 from neoxlite.optim.schedule import Schedule
 from neoxlite.parallel.topology import Topology
 from neoxlite.tokenizers import build_tokenizer
+from neoxlite.training.agreement import check_start
 from neoxlite.training.create import create_engine
 from neoxlite.training.engine import Engine
 from neoxlite.training.environment import RunFiles
@@ -78,6 +79,7 @@ class Trainer:
             consumed_samples=start.consumed_samples,
             say=self._say,
         )
+        check_start(start.folder, self.padded_vocab_size, self.data.order, topology.grid.world_size)
         cfg = self.cfg = cfg.with_train_iters(self.data.train_iters)
         self.engine = self._build_engine(tokenizer.eod)
         self.schedule = Schedule.from_config(cfg)
