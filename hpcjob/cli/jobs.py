@@ -80,7 +80,7 @@ def print_jobs(statuses: Iterable[tuple[Record, Status]], *, as_json: bool) -> N
         for record, status in statuses
     ]
     hide = {key for key in ("exit", "note") if all(row[key] is None for row in rows)}
-    print_table(_printable(rows), hide=hide, paint=painter(sys.stdout))
+    print_table(_printable(rows), hide=hide, fold=("name", "note"), paint=painter(sys.stdout))
 
 
 def note_of(status: Status) -> str | None:

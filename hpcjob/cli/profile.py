@@ -41,12 +41,12 @@ def list_profiles(as_json: bool) -> None:
             {
                 "name": name,
                 "aliases": ",".join(cluster.aliases),
-                "system": cluster.title,
                 "scheduler": cluster.scheduler.type,
                 "gpus": gpus,
                 "nodes": most,
                 "launcher": cluster.launcher.default,
                 "status": cluster.status,
+                "system": cluster.title,
                 "file": source.label,
             }
         )
@@ -54,7 +54,7 @@ def list_profiles(as_json: bool) -> None:
         for row in rows:
             print(json.dumps(row, ensure_ascii=False))
         return
-    print_table(rows, hide=("aliases", "file"))
+    print_table(rows, hide=("aliases", "launcher", "file"), fold=("gpus", "system"))
 
 
 @profile.command(short_help="Compare a profile with this cluster.")

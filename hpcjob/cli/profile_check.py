@@ -90,7 +90,7 @@ def _print(rows: list[Row]) -> None:
         colour = _COLOURS.get(cell.strip()) if column == "" else None
         return f"{colour}{cell}\033[0m" if colour else cell
 
-    print_table(table, paint=paint if colours else None)
+    print_table(table, fold=("what", "profile says", "here is", "what to do"), paint=paint if colours else None)
     count = sum(row.verdict == "differs" for row in rows)
     unseen = sum(row.verdict == "unknown" for row in rows)
     words = "nothing differs" if not count else "1 difference" if count == 1 else f"{count} differences"

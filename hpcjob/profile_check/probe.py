@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hpcjob.errors import SchedulerError
+from hpcjob.quoting import sh_path
 from hpcjob.schedulers import commands
 
 if TYPE_CHECKING:
@@ -53,10 +54,10 @@ class Probe:
         Args:
             label: how the command is called where it fails.
         """
-        lines = [f"builtin source {shlex.quote(modules.init)} || exit 9"] if modules.init else []
+        lines = [f"builtin source {sh_path(modules.init, 'modules.init')} || exit 9"] if modules.init else []
         lines += ["[[ $(type -t module) ]] || { echo 'there is no command module' >&2; exit 9; }"]
         lines += ["module purge >/dev/null 2>&1"] if modules.purge and loaded else []
-        lines += [f"module use {shlex.quote(folder)}" for folder in modules.use]
+        lines += [f"module use {sh_path(folder, 'modules.use')}" for folder in modules.use]
         lines += [f"module load {shlex.quote(name)} >/dev/null 2>&1 || :" for name in loaded]
         text = self._bash("\n".join([*lines, f"echo {_MARK}", script]), label)
         return None if text is None else text.partition(f"{_MARK}\n")[2]
