@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from unicodedata import east_asian_width
 
 import pytest
@@ -15,10 +16,10 @@ ROWS = [
 
 
 @pytest.fixture
-def terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Standard output is a terminal of 60 columns."""
     monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("hpcjob.cli.table.sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
 
 
 def test_a_line_a_row(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
