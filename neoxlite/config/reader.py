@@ -24,6 +24,7 @@ from neoxlite.errors import ConfigError
 # libyaml's scanner accepts tabs between the items of a {...} block, which JSON-style files have; PyYAML's own does not.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+_SHOWN = 12  # files that a message lists
 _MOST_VALUES = 100_000  # of one file, each alias counted as what it stands for
 
 # What PyYAML raises for text that is not YAML, and what it lets through for values like !!bool x or 2026-13-45.
@@ -110,22 +111,28 @@ def _no_file(path: Path) -> str:
 
 
 def _file_hint(name: str, folders: list[Path]) -> str:
-    present = sorted(
-        {
-            path.relative_to(folder).as_posix()
-            for folder in folders
-            if is_dir(folder)
-            for pattern in ("*.yml", "*/*.yml", "*.yaml", "*.json")
-            for path in folder.glob(pattern)
-            if os.path.isfile(path)  # noqa: PTH113 - Path's own raises where a link leads to what may not be seen
-        }
-    )
-    near = _near_files(name, present)
+    there, *shipped = [_files_of(folder) for folder in folders]
+    near = _near_files(name, sorted({*there, *(file for files in shipped for file in files)}))
     if near:
         return f"did you mean {' or '.join(near)}?"
     if not is_dir(folders[0]):
         return f"there is no folder {folders[0]}"
-    return f"files there: {', '.join(present[:12])}" if present else "check the name and -d DIR"
+    parts = [f"files there: {_some(there)}"] if there else []
+    parts += [f"with neoxlite come {_some(files)}" for files in shipped]
+    return "; ".join(parts) or "check the name and -d DIR"
+
+
+def _some(files: list[str]) -> str:
+    return ", ".join(files[:_SHOWN]) + (", ..." if files[_SHOWN:] else "")
+
+
+def _files_of(folder: Path) -> list[str]:
+    return sorted(
+        path.relative_to(folder).as_posix()
+        for pattern in ("*.yml", "*/*.yml", "*.yaml", "*.json")
+        for path in (folder.glob(pattern) if is_dir(folder) else ())
+        if os.path.isfile(path)  # noqa: PTH113 - Path's own raises where a link leads to what may not be seen
+    )
 
 
 def _near_files(name: str, present: Iterable[str]) -> list[str]:

@@ -176,6 +176,16 @@ def test_unlike_files_are_listed(tmp_path: Path) -> None:
     assert caught.value.hint == "files there: 1B.yml, 7B.yml"
 
 
+def test_shipped_files_are_not_said_to_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without -d the files of the current folder and those of neoxlite are listed, each as what they are."""
+    monkeypatch.chdir(tmp_path)
+    for own in ("", "files there: mine.yml; "):
+        with pytest.raises(ConfigError) as caught:
+            load_config("日本.yml")
+        assert (caught.value.hint or "").startswith(f"{own}with neoxlite come 1-3B.yml, 125M.yml, ")
+        _write(tmp_path, mine="a: 1")
+
+
 def test_missing_folder(tmp_path: Path) -> None:
     """A misspelt -d: the folder is what is missing."""
     with pytest.raises(ConfigError) as caught:
