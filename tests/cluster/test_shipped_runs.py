@@ -12,28 +12,15 @@ import yaml
 from tests.cluster.testbed.bed import REPOSITORY
 from tests.cluster.training import Training
 from tests.cluster.user import User
+from tests.neoxlite.training.small_shipped import small_run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.full, pytest.mark.timeout(3600)]
 
 RANKS_OF_A_NODE = 8
 ITERATIONS = 6
 LAYERS = re.compile(r"RANK=(\d+) STAGE=(\d+) LAYERS=(\d+) \[(\d+), (\d+)\)")
-SMALL: dict[str, Any] = {
-    "hidden_size": 32,
-    "num_attention_heads": 4,
-    "seq_length": 32,
-    "max_position_embeddings": 32,
-    "tokenizer_type": "CharLevelTokenizer",
-    "bf16": {"enabled": False},
-    "data_types": {"grad_accum_dtype": "fp32"},
-    "train_iters": ITERATIONS,
-    "lr_decay_iters": ITERATIONS,
-    "log_interval": 1,
-    "eval_iters": 0,
-    "split": "8,1,1",
-    # One batch for all, that of the largest run: accumulation makes up for fewer replicas.
-    "train_batch_size": 64,
-}
+# One batch for all, that of the largest run: accumulation makes up for fewer replicas.
+SMALL = {**small_run(ITERATIONS), "train_batch_size": 64}
 
 
 def job_of(training: Training, shipped: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -14,21 +14,10 @@ import pytest
 import yaml
 from forked_worlds import read_metrics, train_rank
 
+from tests.neoxlite.training.small_shipped import small_run
+
 CONFIGS = Path(str(resources.files("neoxlite") / "configs"))
-SMALL: dict[str, Any] = {
-    "hidden_size": 32,
-    "num_attention_heads": 4,
-    "seq_length": 32,
-    "max_position_embeddings": 32,
-    "tokenizer_type": "CharLevelTokenizer",
-    "train_iters": 4,
-    "lr_decay_iters": 4,
-    "log_interval": 1,
-    "eval_iters": 0,
-    "bf16": {"enabled": False},
-    "data_types": {"grad_accum_dtype": "fp32"},
-    "split": "8,1,1",
-}
+SMALL = small_run(4)
 
 
 def _single_process(world: Any, keys: dict[str, Any], accumulation: int, tmp_path: Path) -> Any:
