@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 @click.option("--chain", is_flag=True, help="Start each JOB when the one before it has ended well.")
 @click.option("--follow", "-f", is_flag=True, help="Print the log until the job has ended; exit with the job's code.")
 @click.option("--dry-run", is_flag=True, help="Print the script and the command; nothing is written or submitted.")
-@click.option("--no-check", is_flag=True, help="Submit although the training configuration would be refused.")
+@click.option(
+    "--no-check",
+    is_flag=True,
+    help="Submit although the job would fail: without a look at its files and configuration.",
+)
 @click.option("--strict", is_flag=True, help="Refuse what would only be warned of.")
 @click.option("--json", "as_json", is_flag=True, help="Print each new job as one JSON object.")
 def submit(
@@ -39,9 +43,9 @@ def submit(
     A submission has a folder of its own, outputs/NAME/TIME-UID below this one: the script, the job and the profile as
     they were resolved, the git commit and diff, and then the logs. What the scheduler refuses leaves no trace.
 
-    The configuration of a training run is read first, with the job's number of ranks: what the trainer would refuse
-    after hours in the queue is refused here. With several jobs, or a sweep, all are looked at before the first is
-    submitted.
+    The files that the script needs before its launch are looked for first (source, stage_in, python), and the
+    configuration of a training run is read with the job's number of ranks: what would fail after hours in the queue is
+    refused here. With several jobs, or a sweep, all are looked at before the first is submitted.
 
     \b
     Examples:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcjob.cli.options import plans_from_options, show_warnings
 from hpcjob.errors import HpcjobError
+from hpcjob.needs import check_needs
 from hpcjob.precheck import check_training
 from hpcjob.render import render
 from hpcjob.tracking import dependencies, submission
@@ -28,7 +29,8 @@ class Batch:
         jobs: job files; None: the default one.
         options: what `jobs_options` gave.
         chain: whether each job file comes after the one before it.
-        check: whether training configurations are read. strict: whether a warning is refused.
+        check: whether the files that jobs need are looked for, and training configurations read.
+        strict: whether a warning is refused.
 
     Raises:
         InputError: one of them is refused; nothing has been submitted.
@@ -41,10 +43,12 @@ class Batch:
         self._options = dict(options)
         self._chain = chain
         self._files = [self._plans(job, ()) for job in jobs]
-        for plan in (plan for plans in self._files for plan in plans):
-            for note in [*plan.notes, *(check_training(plan) if check else [])]:
-                tell(f"note: {note}")
-            show_warnings(plan, strict=strict)
+        for number, plans in enumerate(self._files):
+            for plan in plans:
+                found = [*check_needs(plan, is_first=not (chain and number)), *check_training(plan)] if check else []
+                for note in [*plan.notes, *found]:
+                    tell(f"note: {note}")
+                show_warnings(plan, strict=strict)
 
     @property
     def count(self) -> int:
