@@ -26,6 +26,7 @@ from hpcjob.logs.shapes import Interest, Shapes
 from hpcjob.logs.table import TABLE
 from hpcjob.logs.views import LossView
 from hpcjob.logs.wanted import Wanted
+from neoxlite.common.printable import printable
 
 _ATTENTION = ("cause", "symptom", "warning")
 PLAIN_LINES = 10
@@ -234,7 +235,7 @@ class Digest:
         """A file was written anew, as by a job that was requeued."""
         self._table.new_job()
         if not self._output.json:
-            self._output.text(f"==> {source} begins anew", "header")
+            self._output.text(f"==> {printable(source)} begins anew", "header")
 
     def tick(self, *, final: bool) -> None:
         """All that is there has been read; ``final``: and nothing more will come."""

@@ -137,14 +137,19 @@ class ErrorReader:
             if own in self._traces or text.startswith((_TRACEBACK, *_CHAINED), match.end()):
                 rest = {"text": text[match.end() :], "prefix": line.prefix + match[0]}
                 return own, msgspec.structs.replace(line, **rest)
-        if self._headers and stream not in self._traces and _FRAME.match(text):
+        if self._traces and stream not in self._traces and _FRAME.match(text):
             self._headless(stream)
         return stream, line
 
     def _headless(self, stream: _Stream) -> None:
-        """What stood before a traceback was no header: the lines that follow have none."""
+        """What stood before a traceback stands before its first line only: those that follow have none of it.
+
+        That is words of a program, or a whole prefix, where a logger writes it once a message.
+        """
         for other, trace in list(self._traces.items()):
-            if other._replace(header="") == stream and len(trace.trace) == 1:
+            told = {name: None for name, its in zip(_Stream._fields, stream, strict=True) if its is None}
+            bare = other._replace(header="", **told)  # type: ignore[arg-type]  # those are the fields that may be None
+            if bare == stream and len(trace.trace) == 1:
                 self._traces[stream] = self._traces.pop(other)
                 return
 

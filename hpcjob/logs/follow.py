@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hpcjob.logs.compressed import compression
+from hpcjob.logs.endless import EndlessGuard
 from hpcjob.logs.file_tail import FileTail, Grouping, alone, last_of
 from hpcjob.logs.lines import Line, LineParser
 from hpcjob.logs.shapes import MUCH_BYTES
@@ -183,6 +184,9 @@ def read_stream(
 
     Args:
         last: is given the bytes as they come, of which it keeps what it has room for.
+
+    Raises:
+        InputError: a line does not end, see `hpcjob.logs.endless`.
     """
     wanted = wanted or Wanted()
     cutter = wanted.cutter(name)
@@ -190,7 +194,9 @@ def read_stream(
     parser = LineParser(name, hosts=set(hosts))
     with contextlib.suppress(OSError, AttributeError):  # not everywhere, and not for terminals
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    guard = EndlessGuard(name)
     while chunk := os.read(fd, _PIPE_CHUNK_BYTES):
+        guard.see(chunk)
         if last is not None:
             last.append(chunk)
         left -= len(chunk)

@@ -12,9 +12,12 @@ _STARTS = lazy(
     rb"|\[\d{1,4},\d{1,7}\]<std(?:out|err)>: ?"
     rb"|Traceback \(most recent call last\):"
     rb"|slurmstepd(?:-[\w.-]{1,253})?: error: |srun: error: |=>> PBS: "
+    rb"|(?:(?<=\})|(?<=\} ))\{(?=['\"])"  # entries of the Hugging Face Trainer, and JSON
     rb"|\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\] error: "  # slurmstepd from Slurm 25.05 on
 )
 _HINTS = (b"NCCL ", b"[rank", b"[default", b"]<std", b"Traceback (", b"slurmstepd", b"srun: ", b"] error: ", b"=>> PBS")
+_JOINTS = (b"}{", b"} {")
+"""What stands only where lines are joined."""
 _PREFIX_BYTES = 120
 _TRACEBACK = b"Traceback"
 # What loggers write before each line of a traceback: 'ERROR [run.py:12] ', '(worker_7) : ', 'trainer-1  | '.
@@ -24,7 +27,10 @@ _HEADER_ENDS = b"]):|>-"
 def unglue(data: bytes) -> list[tuple[int, bytes]]:
     """Return the parts of a line that began as lines of their own, each with its place in the line."""
     hints = [hint for hint in _HINTS if hint in data]
-    if not hints or (sum(map(data.count, hints)) < 2 and not any(data.find(hint) > _PREFIX_BYTES for hint in hints)):
+    joined = b"}" in data and any(joint in data for joint in _JOINTS)
+    if not joined and (
+        not hints or (sum(map(data.count, hints)) < 2 and not any(data.find(hint) > _PREFIX_BYTES for hint in hints))
+    ):
         return [(0, data)]
     starts = [0]
     for match in _STARTS.finditer(data):

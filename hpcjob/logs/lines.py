@@ -20,6 +20,8 @@ kubectl logs --prefix  ``[pod/trainer-0/main] text``               host
 MPICH, Intel MPI -l    ``[3] text``                                rank, once NCCL's lines show that it is one
 accelerate test        ``stderr: text``                            stream
 Open MPI, UCX          ``[node01:1234] text``                      host; stays in the text
+SGLang                 ``[2025-05-01 10:00:00 TP3] text``           rank, time
+CloudWatch             ``  | 2024-11-28T07:42:11.526Z | text``      time
 mpirun with timestamp  ``Fri Aug 11 12:31:45 2023[1,3]<stdout>:``  time
 =====================  ==========================================  ============================
 """
@@ -29,6 +31,8 @@ from __future__ import annotations
 import re
 
 import msgspec
+
+from hpcjob.logs.prefixes import OF_A_LINE, OF_A_RANK, PREFIX, PREFIXES_AT_MOST, STEPD, is_host, iso
 
 LINE_LIMIT_BYTES = 512 * 1024
 """Bytes of a line that are kept; the rest of a longer one is dropped, so that memory stays bounded."""
@@ -146,47 +150,6 @@ def clean(data: bytes) -> str:
     return _CONTROL.sub("", _ANSI.sub("", text))
 
 
-_PREFIX = re.compile(
-    r"""
-    \[(?:[^\s@\[\]]{1,255}@)?\d+,(?P<mpi_rank>\d+)\](?:\[[^\]\s]{1,255}\])?<(?P<stream>stdout|stderr|stddiag)>:[ ]?
-    |\[(?P<role>[A-Za-z_][A-Za-z_-]{0,63})(?P<role_rank>\d{1,7})(?:\|\d{1,7})?\]:[ ]?
-    |[ ]{0,6}(?P<srun_rank>\d{1,7}):[ ]
-    |[ ]?\[?(?P<time>\d{4}-\d\d-\d\d[T ,]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[ ]?[+-]\d\d:?\d\d)?)\]?:?[ ]
-    |(?P<american>\d\d/\d\d/\d{4}[ ]\d\d:\d\d:\d\d)[ ]
-    |\[?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[ ](?P<ctime>[A-Z][a-z]{2}[ ]{1,2}\d{1,2}[ ]\d\d:\d\d:\d\d[ ]\d{4})
-        (?:\]?[ ]|(?=[\[<]))
-    |(?:[A-Z][a-z]{2}|\d{1,2}月)[ ][ \d]\d[ ]\d\d:\d\d:\d\d[ ](?P<syslog_host>[A-Za-z0-9][\w.-]{0,252})[ ](?=kernel:)
-    |(?P<syslog>kernel:[ ](?:\[[ ]{0,8}\d{1,10}\.\d{6}\][ ])?|\[[ ]{0,8}\+?\d{1,10}\.\d{6}\][ ])
-    |\((?:(?:[A-Za-z_][\w.<>:-]{0,80}[ ])?pid=(?P<ray_pid>\d{1,10})|raylet|autoscaler|gcs_server)
-        (?:,[ ]ip=(?P<ray_host>[\w.:-]{1,64}))?(?P<ray>\))[ ]
-    |\[pod/(?P<pod>[A-Za-z0-9][\w.-]{0,252})(?:/[^\]\s]{1,253})?\][ ]
-    |\[(?P<bracketed>\d{1,9})\][ ](?!(?:[^ ]+[ ])?NCCL[ ])
-    |(?P<stdio>stdout|stderr):[ ]
-    |(?P<native>\[(?P<native_host>[A-Za-z0-9][\w.-]{0,252}):\d{1,10}(?:[ ]?:\d{1,10}){0,2}\])[ ]
-    |(?P<journal_host>[A-Za-z0-9][\w.-]{0,252})[ ](?=kernel:)
-    |(?P<nccl_host>[A-Za-z0-9][\w.-]{0,252}):(?P<pid>\d{1,10}):\d{1,10}[ ](?:\[\d+\][ ])?
-        (?=[^ ]*[ ]?(?:\(\w+\)[ ])?NCCL[ ])
-    |(?P<host>[A-Za-z0-9][A-Za-z0-9.-]{0,252}):[ ]
-    """,
-    re.VERBOSE,
-)
-# What shows that a number in brackets before it is a rank, or in the second case the number of a line.
-_OF_A_RANK = re.compile(r"[A-Za-z0-9][\w.-]{0,252}:\d{1,10}:\d{1,10} (?:\[\d+\] )?[^ ]* ?NCCL |Traceback \(most recent")
-_OF_A_LINE = re.compile(r"\[(?:rank|default)\d")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_HOST_LIKE = re.compile(r"[A-Za-z][A-Za-z0-9-]*\d(?:\.[A-Za-z0-9.-]+)?|\d{1,3}(?:\.\d{1,3}){3}")
-_NO_HOSTS = re.compile(
-    r"(?:rank|step|epoch|iter|iteration|layer|stage|gpu|cuda|worker|group|batch|device|dev|sha|md|utf|fp|bf|int|uint|"
-    r"float|base|python|test|case|part|shard|level|phase|round|trial|run|task|job|node-?rank|loss|error|channel|ring|"
-    r"tree|line|row|col|column|top|acc|f|eth|ib|bond|hsn|nvme|loop|efa|nvidia-[a-z]+)-?\d+",
-    re.IGNORECASE,
-)
-_STEPD = "slurmstepd-"
-_FILES = (".py", ".cpp", ".cc", ".cu", ".c", ".h", ".hpp", ".rs")
-_NO_HOSTS_END = ("Error", "Exception", "Warning", "Timeout", *_FILES)
-_PREFIXES_AT_MOST = 5
-
-
 class LineParser:
     """Turn the bytes of lines of one file into `Line` objects.
 
@@ -217,8 +180,8 @@ class LineParser:
         time: str | None = None
         of_kernel = False
         position = 0
-        for _ in range(_PREFIXES_AT_MOST):
-            match = _PREFIX.match(text, position)
+        for _ in range(PREFIXES_AT_MOST):
+            match = PREFIX.match(text, position)
             if match is None:
                 break
             kind = match.lastgroup
@@ -236,11 +199,17 @@ class LineParser:
             elif kind == "time":
                 time = match["time"].replace(",", " ", 1) if match["time"][10] == "," else match["time"]
             elif kind in ("american", "ctime"):
-                time = _iso(match[kind])
+                time = iso(match[kind])
             elif kind in ("syslog_host", "journal_host"):
                 host = match[kind]
             elif kind == "syslog":
                 of_kernel = True
+            elif kind == "tp_rank":
+                time = match["group_time"]
+                if not match["groups"]:  # else ranks are counted anew in each group
+                    rank = int(match["tp_rank"])
+            elif kind == "column":
+                pass
             elif kind == "ray":
                 host = host or match["ray_host"]
                 pid = None if match["ray_pid"] is None else int(match["ray_pid"])
@@ -249,7 +218,7 @@ class LineParser:
             elif kind == "bracketed":
                 if not self._is_rank(text, match.end()):
                     break
-                if self._bracketed and self._rank is None and not _OF_A_LINE.match(text, match.end()):
+                if self._bracketed and self._rank is None and not OF_A_LINE.match(text, match.end()):
                     rank = int(match["bracketed"])
             elif kind == "stdio":
                 stream = match["stdio"]
@@ -265,8 +234,8 @@ class LineParser:
             elif host is None and not of_kernel and self._is_host(match["host"]):
                 host = match["host"]
             else:
-                if match["host"].startswith(_STEPD):  # Slurm names the node, and the line stays as it is
-                    host = host or match["host"].removeprefix(_STEPD)
+                if match["host"].startswith(STEPD):  # Slurm names the node, and the line stays as it is
+                    host = host or match["host"].removeprefix(STEPD)
                 break
             position = match.end()
         return Line(
@@ -285,21 +254,9 @@ class LineParser:
 
     def _is_rank(self, text: str, position: int) -> bool:
         """Whether the number in brackets before a place is a prefix: it stays one once it was."""
-        if _OF_A_RANK.match(text, position) is not None:
+        if OF_A_RANK.match(text, position) is not None:
             self._bracketed = True
-        return self._bracketed or _OF_A_LINE.match(text, position) is not None
+        return self._bracketed or OF_A_LINE.match(text, position) is not None
 
     def _is_host(self, name: str) -> bool:
-        if name in self._hosts:
-            return True
-        if name.startswith(_STEPD) or name.endswith(_NO_HOSTS_END):  # urllib3.exceptions.MaxRetryError
-            return False
-        return _HOST_LIKE.fullmatch(name) is not None and _NO_HOSTS.fullmatch(name) is None
-
-
-def _iso(time: str) -> str | None:
-    """Return a time as others write it: ``Aug 11 12:31:45 2023``, ``08/11/2023 12:31:45``; the month comes first."""
-    if time[2] == "/":
-        return f"{time[6:10]}-{time[:2]}-{time[3:5]} {time[11:]}"
-    month, day, clock, year = time.split()
-    return f"{year}-{_MONTHS.index(month) + 1:02d}-{int(day):02d} {clock}" if month in _MONTHS else None
+        return name in self._hosts or is_host(name)

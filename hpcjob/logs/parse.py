@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from hpcjob.logs import trainers
+from hpcjob.logs import trainer_rows, trainers
 from hpcjob.logs.events import Checkpoint, Event, Iteration, Validation, origin
 from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
@@ -34,6 +34,7 @@ TABLE_NEEDLES = (
     b"Loss",
     b"[step=",
     b"[batch=",
+    *trainer_rows.NEEDLES,
 )
 """Texts of the lines that are rows of the iteration table."""
 NEEDLES = (

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from hpcjob.logs.compressed import Stream, open_log
+from hpcjob.logs.endless import EndlessGuard
 from hpcjob.logs.glue import unglue
 from hpcjob.logs.lines import Line, LineParser
 from hpcjob.logs.scan import scan
@@ -44,15 +45,17 @@ class Reader:
         self._bytes += source.path.stat().st_size
         if self._bytes >= MUCH_BYTES:
             self._shapes.sharpen()
+        guard = None if source.path.is_file() else EndlessGuard(str(source.path))
         with contextlib.closing(open_log(source.path)) as stream:
-            yield from self._lines(stream, parser)
+            yield from self._lines(stream, parser, guard)
 
     def stream(self, stream: Stream, name: str) -> Iterator[Line]:
-        """Give the lines of interest of a stream."""
-        yield from self._lines(stream, LineParser(name, hosts=self._hosts))
+        """Give the lines of interest of a stream. Raises InputError if a line of it does not end."""
+        yield from self._lines(stream, LineParser(name, hosts=self._hosts), EndlessGuard(name))
 
-    def _lines(self, stream: Stream, parser: LineParser) -> Iterator[Line]:
-        for number, offset, data in scan(stream, self._shapes, pending=self._pending, census=self._census):
+    def _lines(self, stream: Stream, parser: LineParser, guard: EndlessGuard | None) -> Iterator[Line]:
+        see = None if guard is None else guard.see
+        for number, offset, data in scan(stream, self._shapes, pending=self._pending, census=self._census, see=see):
             for at, piece in unglue(data):
                 yield parser.parse(offset + at, piece, number)
 

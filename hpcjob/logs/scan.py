@@ -29,10 +29,13 @@ def scan(
     *,
     pending: Callable[[], bool] = lambda: False,
     census: Callable[[bytes], None] = lambda _: None,
+    see: Callable[[bytes], None] | None = None,
 ) -> Iterator[tuple[int, int, bytes]]:
-    """Give the lines of interest of a stream; see `Scanner`."""
+    """Give the lines of interest of a stream, each chunk of which ``see`` is shown first; see `Scanner`."""
     scanner = Scanner(shapes, pending=pending, census=census)
     while chunk := stream.read(BLOCK_BYTES):
+        if see is not None:
+            see(chunk)
         yield from scanner.feed(chunk)
     yield from scanner.finish()
 

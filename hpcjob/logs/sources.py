@@ -15,6 +15,8 @@ from pathlib import Path
 
 import msgspec
 
+from neoxlite.common.printable import printable
+
 _COMPRESSED = (".gz", ".zst", ".xz", ".bz2")
 _NAMES = re.compile(
     r"(?P<job>.+)_job\.out|(?P<scheduler>.+)_sched\.out|(?P<rank_job>.+?)_(?P<rank>\d+)_log\.(?:out|err)|(?P<nccl>nccl\..+\.log)"
@@ -90,7 +92,7 @@ def attempt_of(path: Path) -> Path | None:
 def short_name(source: str) -> str:
     """Return a file's name for a message; torchrun's are told apart by their folders only."""
     path = Path(source)
-    return "/".join(path.parts[-3:]) if attempt_of(path) is not None else path.name or source
+    return printable("/".join(path.parts[-3:]) if attempt_of(path) is not None else path.name or source)
 
 
 def of_torchrun(sources: list[Source]) -> list[Source]:

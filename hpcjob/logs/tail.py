@@ -24,6 +24,7 @@ from hpcjob.logs.sources import Source, attempt_of
 from hpcjob.logs.target import Target
 from hpcjob.logs.views import FilteredView, LinesView, LossView, View, Whole, wanted_by
 from hpcjob.logs.wanted import Wanted
+from neoxlite.common.printable import tell
 
 if TYPE_CHECKING:
     from hpcjob.logs.digest import Digest
@@ -324,4 +325,4 @@ def _check_ranks(ranks: Collection[int], known: Collection[int], directory: Path
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"hpcjob tail: {text}\n")
+    tell(text, "hpcjob tail")

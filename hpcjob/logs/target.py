@@ -14,6 +14,7 @@ import msgspec
 from hpcjob import exitcodes
 from hpcjob.errors import InputError, UnknownJobError
 from hpcjob.logs.sources import JobFiles, Provider, hosts_of, listed
+from hpcjob.logs.waiting import told_if_slow
 from neoxlite.common.paths import exists, is_dir, what_else
 
 if TYPE_CHECKING:
@@ -150,20 +151,31 @@ def _job(name: str) -> Target:
     from hpcjob.tracking import find_job, job_ended, refresh
     from hpcjob.tracking.index import read_index
 
+    asked = "the scheduler has not answered yet; waiting"
     try:
-        record = find_job(name)
+        with told_if_slow(asked):
+            record = find_job(name)
     except UnknownJobError as error:
         near = difflib.get_close_matches(name, _names_beside(name), n=3)
         files = f"files with a name like it: {', '.join(near)}" if near else None
         hint = "; ".join(filter(None, (files, error.hint)))
         raise UnknownJobError(f"{error.message}, and no file {name!r} is here", hint=hint or None) from error
     run = Run(record)
+
+    def ended() -> bool:
+        with told_if_slow(asked):
+            return job_ended(record) if record.log is not None else run.ended()
+
+    def status() -> Status:
+        with told_if_slow(asked):
+            return refresh([record], read_index())[record]
+
     return Target(
         paths=() if record.log is None else (Path(record.log),),
         directory=record.jobdir,
         job_id=record.job_id,
-        ended=run.ended if record.log is None else lambda: job_ended(record),
-        status=lambda: refresh([record], read_index())[record],
+        ended=ended,
+        status=status,
         after=tuple(record.after),
         walltime_s=record.walltime_s,
         run=run,

@@ -11,22 +11,29 @@ NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|NaN|inf|Infinity)"
 IS = r"['\"]?[ ]{0,2}[:=]?[ ]{0,8}['\"]?"
 FIELDS: dict[str, re.Pattern[str]] = {
     "lr": lazy(rf"(?<![\w])(?:lr|LR|[Ll]earning[_ ][Rr]ate){IS}(?P<value>{NUMBER})"),
-    "grad_norm": lazy(rf"(?<![\w])(?:[Gg]rad[_ ]?[Nn]orm|gnorm|norm){IS}(?P<value>{NUMBER})"),
+    "grad_norm": lazy(rf"(?<![\w])(?:[Gg]rad[_ ]?[Nn]orm|gnorm|norm){IS}(?:\{{'\w{{1,40}}': )?(?P<value>{NUMBER})"),
     "tokens_per_s": lazy(
-        r"(?<![\w])(?:tps|wps|[Tt]ok(?:en)?s?[_/ ](?:per[_ ])?s(?:ec(?:ond)?)?(?:/gpu|/device)?)"
+        r"(?<![\w])(?:tps|wps|tgs(?: \(tokens/gpu/second\))?"
+        r"|[Tt]ok(?:en)?s?[_/ ](?:per[_ ])?s(?:ec(?:ond)?)?"
+        r"(?:(?:/|_per_)(?:gpu|device))?)"
         rf"{IS}(?P<value>{NUMBER})|(?P<after>{NUMBER})[KkMG]? tok(?:ens)?/s(?:ec)?(?![\w/:=])"
         rf"|(?<![\w])throughput{IS}(?P<last>{NUMBER})(?! ?samples)"
     ),
     "tflops": lazy(
-        rf"(?<![\w])(?:model_)?(?:tflops|TFLOPs?|TFLOPS)(?:_per_gpu|/s/(?:device|GPU))?{IS}(?P<value>{NUMBER})"
+        rf"(?<![\w])(?:model_)?(?:tflops|TFLOPs?|TFLOPS)(?:_per_(?:gpu|GPU)|/s/(?:device|GPU))?{IS}(?P<value>{NUMBER})"
     ),
     "mfu_percent": lazy(
         rf"(?<![\w])(?:mfu|MFU){IS}(?P<value>{NUMBER})%|(?P<after>{NUMBER})% (?:bf16 |fp16 )?MFU"
         rf"|(?<![\w])(?:mfu|MFU){IS}(?P<last>{NUMBER})"
     ),
     "loss_scale": lazy(rf"(?<![\w])loss[_ ]scale{IS}(?P<value>{NUMBER})"),
-    "memory_gib": lazy(rf"(?<![\w])mem(?:ory)?{IS}(?P<value>{NUMBER}) ?Gi?B"),
-    "epoch": lazy(rf"(?<![\w\]])[Ee]poch{IS}\[?(?P<value>{NUMBER})|\bTrain: (?P<after>\d{{1,6}}) \["),
+    "memory_gib": lazy(
+        rf"(?<![\w])mem(?:ory)?{IS}(?P<value>{NUMBER}) ?Gi?B|(?<![\w])memory\(GiB\){IS}(?P<after>{NUMBER})"
+    ),
+    "epoch": lazy(
+        rf"(?<![\w\]])[Ee]poch{IS}\[?(?P<value>{NUMBER})|\bTrain: {{1,8}}(?P<after>\d{{1,6}})(?: \[|/)"
+        r"|\b(?P<last>\d{1,6})epoch:train:|\bEpoch\(train\) {1,4}\[(?P<other>\d{1,6})\]"
+    ),
 }
 # How a line tells the time of an iteration, and the factor to milliseconds; a rate is turned over.
 _IN_MS = lazy(
@@ -36,6 +43,8 @@ _IN_MS = lazy(
 _IN_S = lazy(
     rf"(?<![\w])(?:iter|step)[_ ][Tt]ime{IS}({NUMBER}) ?s(?:ec)?\b|\(({NUMBER}) sec/step\)|({NUMBER})s/it\b"
     rf"|Time: ({NUMBER})s, |\(s/it\){IS}({NUMBER})"
+    # Of torchvision, Detectron2 and MMEngine, in seconds though they do not say so: their data's time stands beside.
+    rf"|(?<![\w])time: ({NUMBER}),?[ ]{{1,2}}(?:last_time: \S{{1,20}}[ ]{{1,2}})?data(?:_time)?: "
 )
 _TIMES: tuple[tuple[re.Pattern[str], float], ...] = (
     (_IN_MS, 1.0),

@@ -17,30 +17,20 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from hpcjob.logs import trainer_rows
 from hpcjob.logs.events import EngineStep, Event, Iteration, Layout, LossScale, Memory, Timers, Validation, origin
 from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
 from hpcjob.logs.trainer_fields import FIELDS, IS, NUMBER, fields, read_number
+from hpcjob.logs.trainer_steps import steps
 
 _TEXT_LIMIT = 8192
-_STEP = lazy(
-    r"(?<![\w/])(?:global_step/max_steps|global[_ ]step|train/step|num_updates|[Ii]teration|[Ii]ter|[Ss]tep|STEP)s?"
-    rf"{IS}\[?(\d{{1,12}})"
-    r"(?![\d.]*\d?[a-zA-Z%])(?:[ ]?(?:/|of)[ ]{0,8}(\d{1,12}))?"
-    r"|(?<![\w/])(?:[Ii]t|[Bb]atch)[ ]{1,8}\[?(\d{1,12})/[ ]{0,8}(\d{1,12})"
-)
-# Bars, fairseq's 'epoch 002:    225 / 1975', torchvision's 'Epoch: [0][ 415/1736]', Keras' '32/1875 [..',
-# timm's 'Train: 0 [  50/2502 (  2%)]'.
-_BAR = lazy(
-    r"[|%][ ]?(\d{1,12})/(\d{1,12}) \[\d|\bepoch \d+:? {1,8}(\d{1,12}) / (\d{1,12})\b"
-    r"|\bEpoch:? ?\[\d{1,6}\][ \t]{0,4}\[[ ]{0,8}(\d{1,12})/(\d{1,12})\]"
-    r"|^[ ]{0,8}(\d{1,12})/(\d{1,12}) (?:\[[=>.]|━)|━ (\d{1,12})/(\d{1,12}) \d+:\d"
-    r"|\bTrain: \d{1,6} \[[ ]{0,8}(\d{1,12})/(\d{1,12}) \(|^[ ]{0,8}(\d{1,12})(?:/(\d{1,12}))? \| (?:train )?loss[ :=]"
-)
 _LOSS = lazy(
     rf"(?<![\w])(?P<kind>(?:[A-Za-z][A-Za-z_/.-]{{0,30}}[ _/-]|(?:[a-z]{{1,20}}/)?CrossEntropy"
     rf"|(?:train|training|lm|val|valid|validation|eval|test))?)"
-    rf"[Ll]oss(?:_step)?(?: (?P<after>train|val|valid|eval|test)(?: \([^)]{{1,20}}\))?)?{IS}"
+    r"[Ll]oss(?:_step|/train/total)?"
+    r"(?: at (?:step|iteration) \d{1,12}| (?P<after>train|val|valid|eval|test)(?: \([^)]{1,20}\))?)?"
+    rf"{IS}"
     rf"(?P<value>{NUMBER})(?![\w%])"
 )
 # Lines about held-out data that call its loss just "loss": torchtitan, fairseq.
@@ -66,7 +56,9 @@ def parse(text: str, line: Line) -> list[Event]:
         step = _engine_step(text, line)
         if step is not None:
             return [step]
-    return _iteration(text, line) if "loss" in text or "Loss" in text else []
+    if "loss" in text or "Loss" in text:
+        return _iteration(text, line) or trainer_rows.parse(text, line)
+    return trainer_rows.parse(text, line)
 
 
 def _iteration(text: str, line: Line) -> list[Event]:
@@ -75,10 +67,9 @@ def _iteration(text: str, line: Line) -> list[Event]:
     trained, held_out = _losses(text)
     if trained is None and held_out is None:
         return []
-    step = _STEP.search(text)
     found = FIELDS["epoch"].search(text)
-    epoch = None if found is None else found["value"] or found["after"]
-    number, total = _step(step) if step is not None else _within_epoch(_BAR.search(text), epoch)
+    epoch = None if found is None else next(filter(None, found.groups()))
+    number, total = steps(text, epoch, text.find("oss"))
     if number is None and epoch is None:
         return []
     events: list[Event] = []
@@ -97,24 +88,6 @@ def _iteration(text: str, line: Line) -> list[Event]:
         at = f"iteration {number}" if number is not None else f"epoch {epoch or ''}"
         events.append(Validation(**origin(line), at=at, iteration=number, loss=read_number(held_out)))
     return events
-
-
-def _step(match: re.Match[str] | None) -> tuple[int | None, int | None]:
-    """Return what a step's pattern found: the step and the number of steps."""
-    numbers = () if match is None else match.groups()
-    found = next(((one, of) for one, of in zip(numbers[::2], numbers[1::2], strict=True) if one is not None), None)
-    if found is None:
-        return None, None
-    return int(found[0]), None if found[1] is None else int(found[1])
-
-
-def _within_epoch(match: re.Match[str] | None, epoch: str | None) -> tuple[int | None, int | None]:
-    """Return the step that a bar shows and the last one of its epoch, counted from the start of the training."""
-    number, total = _step(match)
-    if match is None or number is None or total is None or epoch is None or not epoch.isdigit():
-        return number, total
-    before = max(0, int(epoch) - match[0].startswith("epoch"))  # fairseq counts epochs from 1, others from 0
-    return before * total + number, (before + 1) * total
 
 
 def _losses(text: str) -> tuple[str | None, str | None]:

@@ -20,6 +20,7 @@ from hpcjob.logs.shapes import Interest, Shapes
 from hpcjob.logs.table import TABLE, IterationTable
 from hpcjob.logs.training import TrainingReader
 from hpcjob.logs.wanted import Wanted
+from neoxlite.common.printable import printable
 
 T = TypeVar("T")
 _RECENT_AT_MOST = 100
@@ -70,7 +71,7 @@ class LinesView:
         if self._headings and item.source != self._source:
             first = self._source is None
             self._source = item.source
-            self._output.text(f"{'' if first else chr(10)}==> {item.source} <==", "header")
+            self._output.text(f"{'' if first else chr(10)}==> {printable(item.source)} <==", "header")
         self._output.text(item.shown)
 
     def tick(self, *, final: bool) -> None:

@@ -21,6 +21,7 @@ from hpcjob.logs.rulebook import load_errors, own_files
 from hpcjob.logs.sources import Source
 from hpcjob.logs.target import STANDARD_INPUT, Target, resolve
 from neoxlite.common.paths import is_dir
+from neoxlite.common.printable import tell
 
 _NOT_KNOWN: Final = (topics.UNKNOWN, topics.TIMEOUT)
 
@@ -47,7 +48,7 @@ def explained(words: Sequence[str], *, profile: str | None = None, rules: Sequen
         ending = target.ending(ask=True)
         sources, dumps = _files(target)
         if not (sources or dumps or ending.clean_stop() or ending.from_outside() or ending.failure):
-            print(f"hpcjob explain: {_nothing(target)}", file=sys.stderr)
+            tell(_nothing(target), "hpcjob explain")
             return None
         evidence = gather(sources, book=book, hosts=target.hosts(), dumps=dumps)
     expected = expectations.profile_of(target.directory, profile)

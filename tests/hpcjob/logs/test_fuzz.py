@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpcjob.cli import main
+from hpcjob.logs import endless
 from hpcjob.logs.digest import Digest
 from hpcjob.logs.explain import gather_stream, lines_of
 from hpcjob.logs.explain.judge import judge
@@ -198,3 +200,28 @@ def test_lines_of_a_hundred_megabytes(what: bytes) -> None:
     (event,) = [json.loads(row) for row in out.getvalue().splitlines()]
     assert (event["iteration"], event["loss"], event["offset"]) == (5, 2.5, 100 * len(block) + 1)
     assert peak < 30_000_000
+
+
+@pytest.mark.parametrize("words", [["tail"], ["tail", "--raw"], ["tail", "--errors"], ["explain"]])
+def test_a_line_without_end(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A device that gives bytes for ever is refused: no end of the reading would come."""
+    monkeypatch.setattr(endless, "LINE_AT_MOST_BYTES", 3_000_000)
+    assert main([*words, "/dev/zero"]) == 2
+    assert "/dev/zero: no end of a line" in capsys.readouterr().err
+
+
+def test_names_of_files_are_shown_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A name may hold what a terminal obeys: it never reaches one, on stdout as on stderr."""
+    names = [tmp_path / f"{name}\x1b[31m.log" for name in "abc"]
+    for path in names[:2]:
+        path.write_text("Traceback (most recent call last):\n  File 'x.py', line 1, in f\nValueError: a\n")
+    names[2].write_text("")
+    files = [str(path) for path in names]
+    for words in (["tail"], ["tail", "--raw"], ["tail", "--errors"], ["explain"]):
+        main([*words, *files])
+        main([*words, files[2]])
+        shown = "".join(capsys.readouterr())
+        assert "\x1b" not in shown
+        assert r"\x1b[31m.log" in shown or words == ["explain"]

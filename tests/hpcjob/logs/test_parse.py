@@ -18,6 +18,7 @@ from hpcjob.logs.events import (
     Validation,
     to_json,
 )
+from hpcjob.logs.glue import unglue
 from hpcjob.logs.parse import parse
 
 from .conftest import line
@@ -318,3 +319,18 @@ def test_the_last_entry_of_the_hugging_face_trainer() -> None:
     """Its loss is the mean over the run: no row of the table."""
     text = "{'train_runtime': 12.5, 'train_samples_per_second': 3.2, 'train_loss': 2.375, 'epoch': 0.2}"
     assert not [event for event in parse(line(text)) if isinstance(event, Iteration)]
+
+
+@pytest.mark.parametrize("joint", ["", " "])
+def test_entries_of_one_line(joint: str) -> None:
+    """The Trainer's entries that two processes wrote at once are two rows; a dictionary in another is none."""
+    first = "{'loss': 1.26, 'learning_rate': 5.2e-06, 'epoch': 0.02}"
+    second = "{'eval_loss': 1.1, 'eval_runtime': 1.0, 'epoch': 0.02}"
+    third = "{'loss': 1.2, 'grad_norm': 0.5, 'learning_rate': 6.3e-06, 'epoch': 0.03}"
+    parts = unglue(joint.join((first, second, third)).encode())
+    assert [at for at, _ in parts] == [0, len(first + joint), len(first + joint + second + joint)]
+    events = [event for _, part in parts for event in parse(line(part.decode()))]
+    losses = [event.loss for event in events if isinstance(event, Iteration | Validation)]
+    assert losses == [1.26, 1.1, 1.2]
+    nested = '{"step": 1, "loss": 2.5, "lr": {"a": 1e-4}, "more": [{"b": 1}, {"c": 2}]}'
+    assert unglue(nested.encode()) == [(0, nested.encode())]

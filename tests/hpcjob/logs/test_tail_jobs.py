@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from hpcjob.cli import main
+from hpcjob.logs import waiting
+from hpcjob.logs.target import resolve
 from hpcjob.tracking.index import append
 from hpcjob.tracking.records import Record
 
@@ -74,3 +78,27 @@ def test_no_log_yet(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """A directory without logs is no error."""
     assert main(["tail", str(tmp_path)]) == 0
     assert "no log yet" in capsys.readouterr().err
+
+
+def test_a_scheduler_that_does_not_answer_is_said(
+    recorded: Record, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While the scheduler is asked and silent, one line says so; an answer in time leaves no line."""
+    told = threading.Event()
+    monkeypatch.setattr(waiting, "PATIENCE_S", 3600.0)
+    target = resolve(["12"])
+    assert target.ended()
+    assert capsys.readouterr().err == ""
+
+    def slow(_: Record) -> bool:
+        return told.wait(60)
+
+    def tell(text: str) -> None:
+        print(text, file=sys.stderr)
+        told.set()
+
+    monkeypatch.setattr(waiting, "tell", tell)
+    monkeypatch.setattr(waiting, "PATIENCE_S", 0.0)
+    monkeypatch.setattr("hpcjob.tracking.job_ended", slow)
+    assert resolve(["12"]).ended()
+    assert "the scheduler has not answered yet" in capsys.readouterr().err
