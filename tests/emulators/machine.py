@@ -145,6 +145,8 @@ def run(machine: Machine, number: str) -> None:
     # The jobs' own environment: nothing of the submitter's goes along.
     environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **job["environment"]}
     with live.open("ab") as output, machine.jobs() as jobs:
+        if jobs[number]["state"] == "ended":  # by the end of the test
+            return
         child = subprocess.Popen(
             [str(spool / "script")],
             cwd=job["cwd"],

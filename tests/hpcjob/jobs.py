@@ -65,8 +65,10 @@ def script_of(body: str, *, traps: bool = True) -> Callable[[str], str]:
             'record() { printf \'{"code": %d, "signal": %s, "time": "2026-11-29T12:00:00+09:00", "host": "h",'
             ' "step": null}\' "$1" "$2" >x.tmp && mv x.tmp "${id}_exit.json"; }',
             "signal=null",
-            "trap 'record $? $signal' EXIT" if traps else "",
+            "child=",
+            # In this order: with the second alone a TERM would be recorded as code 0.
             "trap 'signal=\\\"TERM\\\"; kill $child; exit 143' TERM" if traps else "",
+            "trap 'record $? $signal' EXIT" if traps else "",
             f"( {body}\n) & child=$!",
             "wait $child",
         ]

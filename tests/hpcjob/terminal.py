@@ -21,7 +21,7 @@ def type_into(
     prompt: str = "(hpcjob ",
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-    timeout_s: float = 120,
+    timeout_s: float = 240,
 ) -> tuple[int, str]:
     """Run ``argv`` in a terminal of its own and type a line at each prompt; return its exit code and what was shown.
 
@@ -31,12 +31,12 @@ def type_into(
     pid, terminal = pty.fork()
     if pid == 0:
         try:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 1000, 0, 0))  # no line is cut
             if cwd is not None:
                 os.chdir(cwd)
             os.execvpe(argv[0], list(argv), {"TERM": "dumb", **(os.environ if env is None else env)})
         finally:
             os._exit(127)
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 1000, 0, 0))  # no line is cut
     shown, typed, deadline = b"", 0, time.monotonic() + timeout_s
     try:
         while time.monotonic() < deadline:

@@ -121,9 +121,12 @@ def test_chain_on_pbs(site: MakeSite) -> None:
 def test_after_an_array_on_pbs(site: MakeSite) -> None:
     """PBS judges an array by the element that ends last; the script looks at all of them."""
     place = site("pbs")
-    job = write("many.yml", command=["bash", "-c", "[[ $0 == 0 ]] && exit 1; sleep 1", "{array.index}"], array="0-1")
+    job = write("many.yml", command=["bash", "-c", f"[[ $0 == 0 ]] && exit 1; {UNTIL_TOLD}", "{array.index}"],
+                array="0-1")  # fmt: skip
     (array,) = submit(place, job)
     (after,) = submit(place, write("after.yml", command=["touch", "after"]), "--after", array["id"])
+    place.until("FAILED", f"{array['id']}_0")
+    Path("go").touch()
     assert place.emulator.jobs[after["id"].partition(".")[0]]["after"][0][0] == "afterany"
     assert place.hpcjob("wait", after["id"])[0] == 87
     assert f"check: after: job {array['id']} ends with code 0 is asked" in place.hpcjob("tail", after["id"])[1]
@@ -147,12 +150,13 @@ def test_pbs_holds_for_ever_what_waits_for_a_deleted_job(site: MakeSite) -> None
 def test_steps_of_pjm(site: MakeSite) -> None:
     """A chain is one step job; its order is PJM's, the codes are looked at by the scripts."""
     place = site("pjm")
-    jobs = [write("a.yml", command=["bash", "-c", "sleep 1; touch a"]),
+    jobs = [write("a.yml", command=["bash", "-c", f"{UNTIL_TOLD}; touch a"]),
             write("b.yml", command=["bash", "-c", "[[ -e a ]] && exit 3"]),
             write("c.yml", command=["touch", "c"])]  # fmt: skip
     ids = [job["id"] for job in submit(place, *jobs, "--chain")]
     number = ids[0].partition("_")[0]
     assert ids == [f"{number}_0", f"{number}_1", f"{number}_2"]
+    Path("go").touch()
     assert [place.hpcjob("wait", job)[0] for job in ids] == [0, 3, 87]
     assert f"job {ids[1]} ends with code 0 is asked" in place.hpcjob("tail", ids[2])[1]
     assert not Path("c").exists()

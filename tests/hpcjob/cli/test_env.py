@@ -38,7 +38,7 @@ def run(here: Path, script: str, **variables: str) -> tuple[int, str, list[str]]
     (here / "bin" / "python3").chmod(0o755)
     (here / "modules.sh").write_text(MODULES)
     environment = {"PATH": f"{here}/bin:/usr/bin:/bin", "CALLS": str(calls), "FAIL_ON": "nothing", **variables}
-    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=240)
     return done.returncode, done.stdout + done.stderr, calls.read_text().splitlines()
 
 

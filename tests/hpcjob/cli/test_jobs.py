@@ -189,7 +189,7 @@ def test_ctrl_c_leaves_the_job(here: Path) -> None:
         if line.strip() == "started":
             break
     child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=240)
     (record,) = read_index().records
     assert child.returncode == 130
     assert f"hpcjob cancel {record.id}" in err

@@ -23,7 +23,7 @@ from submitit.core.utils import FailedJobError, UncompletedJobError
 from tests.hpcjob.plugins import functions
 
 Act = Callable[[submitit.AutoExecutor], Iterator[None]]
-WAIT_S = 120
+WAIT_S = 240
 
 
 def until(holds: Callable[[], bool], what: str) -> None:
@@ -101,7 +101,7 @@ def cancelled(executor: submitit.AutoExecutor) -> Iterator[None]:
     yield
     until(lambda: says(job, "asleep"), "the job runs")
     assert not job.done(force_check=True)
-    assert job.state == "RUNNING"
+    until(lambda: job.state == "RUNNING", "it is told to run")  # the queue may hear of the start after the job
     job.cancel()
     job.wait()
     until(lambda: job.state == "CANCELLED", f"it is {job.state}")

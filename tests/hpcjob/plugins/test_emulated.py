@@ -15,6 +15,7 @@ from hpcjob.errors import SchedulerError
 from hpcjob.plan import Plan
 from hpcjob.plugins import job as job_module
 from hpcjob.plugins import submit
+from hpcjob.schedulers.command_scheduler import CommandScheduler
 from hpcjob.tracking import submission
 from hpcjob.tracking.records import Record
 from tests.emulators import faults
@@ -44,7 +45,7 @@ def test_what_submitit_promises(place: MakePlace, system: str, monkeypatch: pyte
     here = place(system)
     every = (acts.results, acts.exceptions, acts.array, acts.cancelled, acts.checkpointed, acts.timed_out)
     acts.together(here.executor, *every, acts.cancelled_before, acts.over_walltime)
-    assert {job["state"] for job in here.emulator.jobs.values()} <= {"ended", "array"}
+    acts.until(lambda: {job["state"] for job in here.emulator.jobs.values()} <= {"ended", "array"}, "all have ended")
 
 
 @pytest.mark.ci
@@ -134,9 +135,10 @@ def test_refused(place: MakePlace, system: str, here: Path) -> None:
 
 @pytest.mark.ci
 @on_pbs
-def test_many_jobs_are_one_question(place: MakePlace, system: str) -> None:
+def test_many_jobs_are_one_question(place: MakePlace, system: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elements that wait: one query for all of their states; hpcjob knows the array, and ends it."""
     here = place(system, full=True)
+    monkeypatch.setattr(CommandScheduler, "poll_s", (3600.0, 3600.0))  # however long it takes to go through them
     jobs = here.executor.map_array(functions.sleep, range(20))
     watcher = jobs[0].watcher
     before = watcher.num_calls

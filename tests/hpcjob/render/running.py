@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-DEADLINE_S = 30.0
-"""All processes of a job end within this time after one of its ranks or its launcher is gone."""
+PATIENCE_S = 240.0
+"""How long to wait for what must happen, on a machine that does much else at once."""
 
 
 class Running:
@@ -49,9 +49,9 @@ class Running:
         self.wait_for(lambda: any(self._folder.glob("outputs/*/*/hostfile")), "a job folder")
         return next(self._folder.glob("outputs/*/*/hostfile")).parent
 
-    def wait_for(self, happened: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
+    def wait_for(self, happened: Callable[[], bool], what: str) -> None:
         """Wait until something has happened; fail with what is there when it does not."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + PATIENCE_S
         while not happened():
             assert time.monotonic() < end, f"no {what}; alive: {self.processes()}; log: {self.log()}"
             time.sleep(0.05)
@@ -72,7 +72,7 @@ class Running:
 
     def all_gone(self) -> int:
         """Wait until the script and all its processes are gone, and return the script's code."""
-        self.wait_for(lambda: self.script.poll() is not None and not self.processes(), "end", DEADLINE_S)
+        self.wait_for(lambda: self.script.poll() is not None and not self.processes(), "end")
         return self.script.wait()
 
 

@@ -19,7 +19,7 @@ import pytest
 from hpcjob.plan import Plan
 from hpcjob.render import render
 from tests.hpcjob.render.plans import plan
-from tests.hpcjob.render.running import DEADLINE_S, Running, running
+from tests.hpcjob.render.running import Running, running
 from tests.hpcjob.render.world import World
 
 pytestmark = pytest.mark.ci  # whole runs
@@ -29,6 +29,7 @@ trap '' TERM
 while [[ ! -e $NEOXLITE_STOP_FILE ]]; do sleep 0.1; done
 case $(<"$NEOXLITE_STOP_FILE") in walltime) outcome=saved_for_walltime ;; *) outcome=stopped ;; esac
 [[ $RANK != 0 ]] || echo "{\\"outcome\\": \\"$outcome\\"}" >"$NEOXLITE_OUTCOME_FILE"
+until [[ -s $NEOXLITE_OUTCOME_FILE ]]; do sleep 0.1; done
 exit 9
 """
 
@@ -195,7 +196,11 @@ def test_a_rank_that_has_saved_does_not_end_the_others(world: World, code: int) 
 
 def test_a_crash_after_the_outcome_does_not_end_the_next_step(world: World) -> None:
     """The trainer said it has completed, and a rank crashed on its way out: the step after it runs."""
-    crash = """((RANK)) || echo '{"outcome": "completed"}' >"$NEOXLITE_OUTCOME_FILE"; exit 7"""
+    crash = """
+    ((RANK)) || echo '{"outcome": "completed"}' >"$NEOXLITE_OUTCOME_FILE"
+    until [[ -s $NEOXLITE_OUTCOME_FILE ]]; do sleep 0.1; done
+    exit 7
+    """
     steps = [
         {"name": "train", "train": {"configs": ["x.yml"]}, "env": {"STEP": "1", "WORK": crash}},
         {"name": "after", "command": ["python", "x"], "env": {"STEP": "2", "WORK": "sleep 3"}},
@@ -209,6 +214,7 @@ def test_a_crash_after_the_outcome_does_not_end_the_next_step(world: World) -> N
 
 SPEAK = "import os, sys; print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], *sys.argv[1:], flush=True)"
 SLEEP = f"{SPEAK}; import time; time.sleep(600)"
+TORCHRUN_KILLS = "forcefully exiting"  # said by torchrun when ranks have ignored TERM for 30 s
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
 
 
@@ -275,8 +281,9 @@ def test_script_that_is_killed_and_not_reaped_takes_deaf_ranks_along(tmp_path: P
     with real_job(tmp_path, "torchrun", DEAF) as started:
         assert len(ranks(started)) == 2
         os.kill(started.script.pid, signal.SIGKILL)
-        started.wait_for(lambda: not started.processes(), "end of all", DEADLINE_S)
+        started.wait_for(lambda: not started.processes(), "end of all")
         assert started.script.returncode is None, "it was not reaped"
+        assert TORCHRUN_KILLS not in started.log()
 
 
 def test_killed_rank_ends_deaf_ones_and_is_reported(tmp_path: Path) -> None:
@@ -285,6 +292,7 @@ def test_killed_rank_ends_deaf_ones_and_is_reported(tmp_path: Path) -> None:
         os.kill(max(ranks(started)), signal.SIGKILL)
         assert started.all_gone() == 137
         assert "exitcode  : -9" in started.log()
+        assert TORCHRUN_KILLS not in started.log()
 
 
 @pytest.mark.parametrize("victim", ["rank", "launcher"])
@@ -323,7 +331,7 @@ def test_child_that_ends_in_the_moment_of_a_signal_is_not_waited_for_for_ever(tm
             assert script.stdout.readline() == "ready\n"
             os.killpg(script.pid, signal.SIGTERM)
             try:
-                assert script.communicate(timeout=20)[0] == "143\n"
+                assert script.communicate(timeout=90)[0] == "143\n"
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(script.pid, signal.SIGKILL)

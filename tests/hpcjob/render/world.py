@@ -127,7 +127,7 @@ class World:
         command, environment, folder = self.start(plan.profile.scheduler.type, script)
         done = subprocess.run(
             command, cwd=folder, env={**environment, **(env or {})}, stdin=subprocess.DEVNULL, capture_output=True,
-            timeout=60, check=False,
+            timeout=240, check=False,
         )  # fmt: skip
         said = (done.stdout + done.stderr).decode(errors="replace")
         made = sorted(self.submit_dir.glob("outputs/*/*"), key=lambda path: path.stat().st_ctime_ns)

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-_PATIENCE_S = 60.0
+_PATIENCE_S = 240.0
 
 
 def find_browser() -> str:
@@ -69,11 +69,14 @@ class Browser:
         self.events: list[tuple[str, dict[str, Any]]] = []
 
     def __enter__(self) -> Browser:
-        pages = self.call("Target.getTargets")["targetInfos"]
-        target = next(page["targetId"] for page in pages if page["type"] == "page")
+        pages: list[dict[str, Any]] = []
+        while not pages:  # the browser answers before it has its first page
+            pages = [one for one in self.call("Target.getTargets")["targetInfos"] if one["type"] == "page"]
+        target = pages[0]["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network", "Accessibility"):
             self.call(f"{domain}.enable")
+        self.call("Page.setLifecycleEventsEnabled", enabled=True)
         return self
 
     def __exit__(
@@ -115,11 +118,20 @@ class Browser:
 
     def open(self, path: Path) -> None:
         """Load a page and wait until it has been drawn."""
-        self.call("Page.navigate", url=path.resolve().as_uri())
-        while not any(method == "Page.loadEventFired" for method, _ in self.events):
+        loader = self.call("Page.navigate", url=path.resolve().as_uri())["loaderId"]  # the blank page has another
+        while not self._has_loaded(loader):
             told = self._next()
             self.events.append((told.get("method", ""), told.get("params", {})))
         self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+    def _has_loaded(self, loader: str) -> bool:
+        told = [params for method, params in self.events if method == "Page.lifecycleEvent"]
+        return any(params["loaderId"] == loader and params["name"] == "load" for params in told)
+
+    def until(self, condition: str) -> None:
+        """Wait until an expression of the page is true, looking at each frame that is drawn."""
+        look = f"() => {condition} ? done() : requestAnimationFrame(look)"
+        self.run(f"new Promise((done) => {{ const look = {look}; look() }})")
 
     def run(self, script: str) -> Any:
         """Return the value of an expression, as JSON carries it."""

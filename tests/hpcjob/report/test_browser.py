@@ -275,16 +275,18 @@ def test_the_policy_holds(opened: Browser) -> None:
         "one.onerror = () => done(false); one.src = 'http://127.0.0.1:9/x.png' })"
     )
     assert loaded_picture is False
-    said = [told for told in opened.events[before:] if "Content Security Policy" in str(told)]
-    assert len(said) >= 2
+    said: list[object] = []
+    while len(said) < 2:  # one for the script, one for the picture
+        opened.run("0")
+        said = [told for told in opened.events[before:] if "Content Security Policy" in str(told)]
     del opened.events[before:]
 
 
 def test_a_narrow_window(opened: Browser, tmp_path: Path) -> None:
     """On a small screen nothing is wider than the window; the charts are drawn anew."""
     opened.call("Emulation.setDeviceMetricsOverride", width=380, height=700, deviceScaleFactor=1, mobile=False)
-    opened.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50))))")
+    width = f"Number({CHART}.getAttribute('viewBox').split(' ')[2])"
+    opened.until(f"{width} < 380")
     assert opened.run("document.documentElement.scrollWidth") <= 380
-    assert opened.run(f"Number({CHART}.getAttribute('viewBox').split(' ')[2])") < 380
     opened.call("Emulation.clearDeviceMetricsOverride")
-    opened.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50))))")
+    opened.until(f"{width} > 380")

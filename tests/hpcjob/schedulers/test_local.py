@@ -29,11 +29,11 @@ from tests.hpcjob.jobs import plan_for, submit_local
 
 def end_of(record: Record) -> Status:
     """Wait for the end of a job."""
-    ((_, status),) = wait_for([record], read_index(), timeout_s=60)
+    ((_, status),) = wait_for([record], read_index(), timeout_s=240)
     return status
 
 
-def until(condition: object, *, limit_s: float = 30) -> None:
+def until(condition: object, *, limit_s: float = 240) -> None:
     """Wait until ``condition()`` is true."""
     deadline = time.monotonic() + limit_s
     while not condition():  # type: ignore[operator]
@@ -122,12 +122,13 @@ def test_a_killed_script_is_failed_with_its_signal() -> None:
 
 def test_supervisor_killed_then_script_ends_by_itself() -> None:
     """The exit record decides."""
-    mark = f"2.{os.getpid()}1"
-    record = submit_local(f"sleep {mark}; exit 5")
+    record = submit_local("touch begun; until [ -e go ]; do sleep 0.05; done; exit 5")
     job = read_local_job(record.jobdir, record.id)
     assert job is not None
-    until(lambda: running(f"sleep\0{mark}"))  # a script that has not begun leaves no record
+    until((record.jobdir / "begun").exists)  # a script that has not begun leaves no record
     os.kill(job.supervisor, signal.SIGKILL)
+    until(lambda: processes.start_ticks(job.supervisor) is None)
+    (record.jobdir / "go").touch()
     status = end_of(record)
     assert (status.state, status.exit_code, status.source) == (State.FAILED, 5, "exit record")
 
@@ -224,12 +225,12 @@ def test_two_jobs_attached_from_one_folder_are_two(here: Path) -> None:
 
 def test_cancel_where_the_folder_was_removed(here: Path) -> None:
     """All processes are found by the mark in their environment, a session of their own or not."""
-    record = submit_local("setsid sleep 987.125 &\nsleep 987.126")
-    until(lambda: running("987.125") and running("987.126"))
-    processes = running("987.125") | running("987.126")
+    marks = [f"{number}{os.getpid()}1" for number in (7, 8)]
+    record = submit_local(f"setsid sleep {marks[0]} &\nsleep {marks[1]}")
+    until(lambda: all(running(f"sleep\0{mark}") for mark in marks))
     shutil.rmtree(record.jobdir)
     assert "cancelled" in cancel(record, read_index())
-    assert not processes & (running("987.125") | running("987.126"))
+    assert not any(running(f"sleep\0{mark}") for mark in marks)
     assert refresh([record], read_index())[record].state is State.CANCELLED
 
 

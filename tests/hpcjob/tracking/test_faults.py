@@ -55,4 +55,4 @@ def test_nothing_false_is_concluded(emulator: Emulator, tmp_path: Path, submissi
 
     poll_while_they_end(came, polls, lambda record: emulator.jobs[record.id.partition(".")[0]]["state"] == "ended")
     faults.stop(folder)
-    end_all(came, 60)
+    end_all(came, 240)

@@ -46,7 +46,7 @@ def killed_submit(program: str, here: Path, profile: str, command: str) -> None:
         [sys.executable, "-c", program, "submit", str(job), "-p", profile],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr

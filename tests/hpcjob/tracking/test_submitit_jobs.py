@@ -43,7 +43,9 @@ def test_live_states_are_not_done(state: str, queue: Path, here: Path) -> None:
 def test_one_call_for_any_number_of_jobs(queue: Path, here: Path) -> None:
     """Jobs are made first and asked then: 1,000 states, one squeue."""
     (queue / "rows").write_text("".join(f"{number}|RUNNING|None|x\n" for number in range(1000)))
-    watcher = Watcher(SlurmScheduler())
+    slurm = SlurmScheduler()
+    slurm.poll_s = (3600.0, 3600.0)  # however long it takes to go through them
+    watcher = Watcher(slurm)
     jobs = [slurm_job(here, str(number), watcher) for number in range(1000)]
     assert {job.state for job in jobs} == {"RUNNING"}
     assert len(calls(queue, "squeue")) == 1
