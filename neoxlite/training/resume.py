@@ -18,7 +18,7 @@ from neoxlite.checkpoint.save import Contents
 from neoxlite.checkpoint.source import open_source, saved_place
 from neoxlite.checkpoint.start import choose
 from neoxlite.checkpoint.tokenizer_files import tokenizer_files
-from neoxlite.errors import CheckpointError
+from neoxlite.errors import CheckpointError, ConfigError
 from neoxlite.model.spec import ModelSpec
 from neoxlite.optim.schedule import Schedule, resumed_schedule
 from neoxlite.training.run_data import DataState
@@ -126,6 +126,8 @@ def resume(
         return Resumed(Position(), schedule)
     position = Position(saved["iteration"], saved["consumed_samples"], saved["skipped_steps"])
     say(f"Loading checkpoint and starting from iteration {position.iteration}")
+    if position.iteration >= cfg.train_iters:
+        say(f"train_iters: {cfg.train_iters} is reached: no iteration is left; a larger one goes on from here")
     if saved["train_batch_size"] != cfg.train_batch_size:
         say(
             f"train_batch_size was {saved['train_batch_size']}, now it is {cfg.train_batch_size}: "
@@ -138,6 +140,30 @@ def resume(
         use_checkpoint=bool(getattr(cfg, "use_checkpoint_lr_scheduler", False)),
     )
     return Resumed(position, schedule, saved.get("losses", []))
+
+
+def behind_the_decay(schedule: Schedule, train_iters: int) -> str | None:
+    """Return a warning if a cosine ends before training does, or None.
+
+    Raises:
+        ConfigError: training goes on behind a decay that has no length.
+    """
+    end = schedule.end_iter
+    if end >= train_iters or schedule.decay_style == "constant":
+        return None
+    if schedule.warmup_iter >= end:
+        raise ConfigError(
+            f"the learning rate has no iteration to fall in: its warm-up is the whole decay, {end} iterations, and "
+            f"training goes on to {train_iters}",
+            hint="lower warmup, or raise lr_decay_iters or lr_decay_fraction",
+        )
+    if schedule.decay_style != "cosine":
+        return None
+    return (
+        f"WARNING: the cosine of the learning rate ends at iteration {end}, training at {train_iters}: in between the "
+        f"rate rises again, as in GPT-NeoX, to {schedule.lr(train_iters - 1):.3E}; lr_decay_iters: {train_iters} "
+        "stretches the cosine (with override_lr_scheduler: true in a run that is resumed)"
+    )
 
 
 def _compare(folder: Path, saved: dict[str, Any], padded_vocab_size: int) -> None:

@@ -120,6 +120,8 @@ class RunData:
         if self.sets.train is None:
             raise ConfigError("there is no training data", hint="give split a share above 0 for training")
         say(self.sets.describe())
+        if cfg.eval_iters > 0 and self.sets.valid is None:
+            say(f"nothing is evaluated in training: split: {cfg.split} leaves no document for validation")
         self.sets.check(tokenizer, padded_vocab_size)
         self.train_iters = self._epoch_iterations(cfg.train_epochs) if cfg.train_epochs is not None else cfg.train_iters
         first = self.batches(self.sets.train)

@@ -26,7 +26,7 @@ from neoxlite.training.outcome import COMPLETED, STOPPED, WALLTIME, Outcome, Pro
 from neoxlite.training.phases import Phases, collectives_timed
 from neoxlite.training.progress import ProgressLine
 from neoxlite.training.recording import build_recorder, costs_of
-from neoxlite.training.resume import Resumed, checkpoint_contents, find_start, resume
+from neoxlite.training.resume import Resumed, behind_the_decay, checkpoint_contents, find_start, resume
 from neoxlite.training.resumed_loss import check_resumed_loss
 from neoxlite.training.run_data import RunData
 from neoxlite.training.saving import SaveReport, Saves
@@ -230,6 +230,9 @@ class Trainer:
     def _resume(self, folder: Path | None) -> Resumed:
         resumed = resume(folder, self.cfg, self.engine, self.schedule, self.padded_vocab_size, self._say)
         self.schedule = resumed.schedule
+        warning = behind_the_decay(self.schedule, self.cfg.train_iters)
+        if warning is not None:
+            self._say(warning)
         self.progress.iteration = resumed.position.iteration
         self.progress.checkpoint = str(folder) if folder is not None else None
         return resumed

@@ -201,8 +201,12 @@ def test_a_checkpoint_of_other_data_is_told(command: Command, run_file: Any, tex
     assert code == 0, err
     assert "training data goes on at sample 8 of " in out
     assert "are not those of the checkpoint" not in out
-    code, out, err = command("train", run_file(train_iters=6, lr_decay_iters=2, seed=7, **where))
+    code, out, err = command(
+        "train", run_file(train_iters=6, lr_decay_iters=2, seed=7, split="1", eval_iters=1, **where)
+    )
     assert code == 0, err
+    assert "nothing is evaluated in training: split: 1 leaves no document for validation" in out
+    assert "the cosine of the learning rate ends at iteration 2, training at 6" in out
     assert "WARNING: the training data are not those of the checkpoint" in out
     assert "Training goes on, as data may be added on purpose; with finetune: true" in out
     manifest = tmp_path / "ck/global_step6/manifest.json"

@@ -65,8 +65,9 @@ def test_ctrl_c_says_once_what_happens_now(
     assert told in lines[0]
 
 
-def test_a_completed_run_says_so(train: Train, tmp_path: Path) -> None:
-    """The end of training is saved once, also where it is a multiple of checkpoint_factor."""
+def test_a_completed_run_says_so(train: Train, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The end of training is saved once, also where it is a multiple of checkpoint_factor; started again, it says why
+    nothing happens."""
     run = train(1, **{**checkpoints(tmp_path / "ck"), "checkpoint_factor": 5})
     assert json.loads((run.folder / "outcome.json").read_text()) == {
         "outcome": "completed",
@@ -76,6 +77,7 @@ def test_a_completed_run_says_so(train: Train, tmp_path: Path) -> None:
     }
     again = train(1, **{**checkpoints(tmp_path / "ck"), "checkpoint_factor": 5})
     assert (again.outcomes[0].outcome, again.metrics) == ("completed", [])
+    assert capfd.readouterr().out.count("train_iters: 10 is reached: no iteration is left") == 1
 
 
 def _train_two(world: Any, text_data: str, config_of: Any, tmp_path: Path, events: Any, **changes: Any) -> Any:
