@@ -8,6 +8,9 @@ from msgspec import Meta
 
 from hpcjob.job import Count, Env, EnvName, LauncherName, Text
 
+Positive = Annotated[float, Meta(gt=0, le=1e9)]
+Few = Annotated[int, Meta(ge=0, le=1024)]
+Version = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)*\Z")]
 SchedulerName = Literal["slurm", "pbs", "gridengine", "pjm", "local"]
 
 
@@ -70,14 +73,14 @@ class Node(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
         arch: machine architecture as ``uname -m`` prints it.
     """
 
-    gpus: Annotated[int, Meta(ge=0)] = 0
+    gpus: Few = 0
     gpu: str | None = None
-    gpu_memory_gib: float | None = None
-    peak_tflops: float | None = None
+    gpu_memory_gib: Positive | None = None
+    peak_tflops: Positive | None = None
     cores: Count | None = None
-    memory_gib: float | None = None
-    hcas: Annotated[int, Meta(ge=0)] = 0
-    link_gbps: float | None = None
+    memory_gib: Positive | None = None
+    hcas: Few = 0
+    link_gbps: Positive | None = None
     scratch: EnvName | None = None
     arch: Literal["x86_64", "aarch64"] = "x86_64"
 
@@ -107,8 +110,8 @@ class Versions(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
         nccl_from: ``module``: the NCCL of the modules must be the declared one; ``torch``: the one torch loads must be.
     """
 
-    cuda: Text | None = None
-    nccl: Text | None = None
+    cuda: Version | None = None
+    nccl: Version | None = None
     nccl_from: Literal["module", "torch"] = "torch"
 
 
@@ -157,8 +160,8 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
         node_hours: most that nodes times hours of one job may be.
     """
 
-    node_hours: Annotated[float, Meta(gt=0)] | None = None
-    array: Annotated[int, Meta(ge=0)] | None = None
+    node_hours: Positive | None = None
+    array: Annotated[int, Meta(ge=0, le=1_000_000_000)] | None = None
     nodes: Count | None = None
     walltime: Text | None = None
     default_walltime: Text = "1:00:00"
@@ -188,7 +191,7 @@ class Queue(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tru
     """
 
     sizes: list[Size] = []
-    node_hours: Annotated[float, Meta(gt=0)] | None = None
+    node_hours: Positive | None = None
     node: Node | None = None
     auto: bool = True
     source: Text | None = None
@@ -208,7 +211,7 @@ class Interactive(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
 
     queue: Text | None = None
     sizes: list[Size] = []
-    node_hours: Annotated[float, Meta(gt=0)] | None = None
+    node_hours: Positive | None = None
     command: list[Text] = []
     refused: Text | None = None
 

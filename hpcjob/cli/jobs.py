@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -80,7 +80,7 @@ def print_jobs(statuses: Iterable[tuple[Record, Status]], *, as_json: bool) -> N
         for record, status in statuses
     ]
     hide = {key for key in ("exit", "note") if all(row[key] is None for row in rows)}
-    print_table(_printable(rows), hide=hide, fold=("name", "note"), paint=painter(sys.stdout))
+    print_table(rows, hide=hide, fold=("name", "note"), paint=painter(sys.stdout))
 
 
 def note_of(status: Status) -> str | None:
@@ -88,11 +88,6 @@ def note_of(status: Status) -> str | None:
     from hpcjob.tracking.exit_record import meaning
 
     return (None if status.exit_code is None else meaning(status.exit_code)) or status.reason
-
-
-def _printable(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A hostile name must not steer the terminal."""
-    return [{key: printable(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows]
 
 
 def painter(stream: Any) -> Callable[[str, str], str] | None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from neoxlite.common.printable import printable
+
 _GAP = "  "
 _LEAST = 12  # columns to which a cell is folded at most
 
@@ -22,6 +24,8 @@ def print_table(
 ) -> None:
     """Print ``rows`` under their keys, a column a key; None prints as ``-``. The keys are those of the first row.
 
+    A hostile name must not steer the terminal: what is not shown is escaped.
+
     Args:
         fold: columns whose cells go on in the next line where a terminal is narrower than the table. What is no
             terminal gets a line a row.
@@ -31,7 +35,7 @@ def print_table(
         return
     columns = [key for key in rows[0] if key not in hide]
     cells = [[key.upper() for key in columns]]
-    cells += [["-" if row[key] is None else str(row[key]) for key in columns] for row in rows]
+    cells += [["-" if row[key] is None else printable(str(row[key])) for key in columns] for row in rows]
     widths = [max(display_width(line[column]) for line in cells) for column in range(len(columns))]
     if sys.stdout.isatty():
         _narrow(widths, [number for number, key in enumerate(columns) if key in fold])

@@ -33,6 +33,12 @@ _TYPES = {
     "null": "nothing",
 }
 _OTHERS = {msgspec.inspect.IntType: "int", msgspec.inspect.FloatType: "float", msgspec.inspect.BoolType: "bool"}
+# What msgspec says of a shape, and what people say.
+_SHAPES = {
+    "text matching regex '^[A-Za-z_]": "a name of letters, digits and _, no digit first",
+    "text matching regex '^[0-9]": "a version such as 12.4",
+}
+_MISSING = re.compile(r"[Oo]bject missing required field `(.+?)`")
 _TYPE = re.compile(r"`([a-z]+(?: \| [a-z]+)*)`")
 
 
@@ -62,6 +68,8 @@ def _explain(message: str, document: Document, kind: type[msgspec.Struct], what:
         words = f"{_GOT.sub('', words)}, got {found}"
     where = at(document.place(path), dotted(path) or what)
     hint = f"`hpcjob schema {what.split()[0]}` prints all keys and their types" if what in _SCHEMAS else None
+    if path == ("schema",):
+        hint = "this hpcjob reads schema 1; a later one needs a later hpcjob"
     better = _as_list(document, path, words) or _quoted(document, path, words)
     return InputError(f"{where}: {words}", hint=better or hint)
 
@@ -94,6 +102,10 @@ def _as_list(document: Document, path: KeyPath, words: str) -> str | None:
 def in_words(message: str) -> str:
     """Return what msgspec says of a value without the words of its types: ``expected a whole number >= 1``."""
     words = _TYPE.sub(lambda match: _kinds(match[1]), message).replace("of length >= 1", "that is not empty")
+    words = _MISSING.sub(r"`\1` is missing", words)
+    for shape, said in _SHAPES.items():
+        before, found, _ = words.partition(shape)
+        words = f"{before}{said}" if found else words
     return f"{words[0].lower()}{words[1:]}"
 
 

@@ -25,6 +25,14 @@ from hpcjob.source import Source
 
 _DEFAULT_JOB, _DEFAULT_JOB_HERE = "2.7B/dp.yml", "quickstart.yml"
 
+# Keys of a job whose values the profile gives where the job gives none.
+_FROM_PROFILE = {
+    "queue": "scheduler.resource",
+    "extra": "scheduler.extra",
+    "modules": "modules.load",
+    "module_use": "modules.use",
+}
+
 Adapt = Callable[[JobFile, ClusterProfile], tuple[JobFile, ClusterProfile]]
 FindAfter = Callable[[JobFile, ClusterProfile], tuple[list[Dependency], list[str]]]
 
@@ -172,9 +180,13 @@ class _Maker(msgspec.Struct, frozen=True, kw_only=True):
         places[""] = self.job_source.label
         if account_place:
             places["account"] = account_place
+        of_profile = self.profile_source.label
         for name in self.cluster.env:
             if name not in job.env:
-                places[f"env.{name}"] = self.profile_source.label
+                places[f"env.{name}"] = of_profile
+        for key, whence in _FROM_PROFILE.items():
+            if not getattr(job, key):
+                places[key] = f"{of_profile} ({whence})"
         return places
 
 

@@ -93,13 +93,14 @@ def test_keys_that_yaml_1_1_takes_for_booleans(key: str) -> None:
         ("nodes: 0", "x.yml:1: nodes: expected a whole number >= 1, got 0", "hpcjob schema job"),
         ("nodes: 1.5", "x.yml:1: nodes: expected a whole number, got 1.5", "hpcjob schema job"),
         ("nodes: yes", "x.yml:1: nodes: expected a whole number, got 'yes'", "hpcjob schema job"),
-        ("schema: 2", "x.yml:1: schema: 2 is not 1", "hpcjob schema job"),
+        ("schema: 2", "x.yml:1: schema: 2 is not 1", "a later one needs a later hpcjob"),
         ("kind: gpu", "x.yml:1: kind: 'gpu' is not one of cpu, setup, train, transfer", "hpcjob schema job"),
         ("mail: [start]", "x.yml:1: mail[0]: 'start' is not one of begin, end, fail", "hpcjob schema job"),
         ("name:\n- a", "x.yml:1: name: expected text, got a list", "hpcjob schema job"),
         ("command: []", "x.yml:1: command: expected a list that is not empty", "hpcjob schema job"),
         ("command:\n- a\n- 1", "x.yml:3: command[1]: expected text, got 1", 'put it in quotes: "1"'),
-        ("steps:\n- command: [a]", "x.yml:2: steps[0]: object missing required field `name`", "hpcjob schema job"),
+        ("params: {a b: 1}", "x.yml:1: params: expected a name of letters, digits and _, no", "hpcjob schema job"),
+        ("steps:\n- command: [a]", "x.yml:2: steps[0]: `name` is missing", "hpcjob schema job"),
     ],
 )
 def test_mistakes_are_told_with_place_and_remedy(text: str, message: str, hint: str) -> None:

@@ -64,7 +64,12 @@ def test_topology(profile: str, job: dict[str, Any], procs: int, gpus: int) -> N
             "nodes: 2 asked, abci3 (rt_HG) allows 1 per job\nask for at most 1 node",
         ),
         ("local", {"nodes": 2}, "nodes: 2 asked, local allows 1 per job\n"),
-        ("local", {"gpus_per_node": 4}, "gpus_per_node: 4 asked, a node of local has 0\nask for none"),
+        (
+            "local",
+            {"gpus_per_node": 4},
+            "gpus_per_node: 4 asked, a node of local has 0\n"
+            "ask for none; if its nodes have some: --set profile.node.gpus=4",
+        ),
         (
             "abci3",
             {"walltime": "168:00:01"},

@@ -41,6 +41,12 @@ def test_folded_at_the_width_of_the_terminal(terminal: None, capsys: pytest.Capt
     assert (text.count("long"), text.count("x"), text.count("failed"), text.count("学習")) == (12, 30, 1, 1)
 
 
+def test_what_would_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Escaped, whatever the table."""
+    print_table([{"name": "\x1b[31m\u202ex\ny"}])
+    assert capsys.readouterr().out == "NAME\n\\x1b[31m\\u202ex\\ny\n"
+
+
 def test_nothing_to_fold(terminal: None, capsys: pytest.CaptureFixture[str]) -> None:
     """A table that fits stays as it is; one that cannot be made to fit stays whole."""
     print_table(ROWS[1:], fold=("name", "note"))

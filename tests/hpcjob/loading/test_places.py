@@ -37,7 +37,7 @@ from tests.hpcjob.loading.files import plan_of, refusal, settings, write
         ({"settings": ("env.X=[1]",)}, "--set env.X: expected text, got [1]\n"),
         ({"settings": ("name=123",)}, "--set name: expected text, got 123\nput it in quotes: --set 'name=\"123\"'"),
         ({"settings": ("limits.nofile=x",)}, "--set limits.nofile: 'x' is not a whole number or unlimited\n"),
-        ({"settings": ("steps=[{}]",)}, "--set steps: steps[0]: object missing required field `name`\n"),
+        ({"settings": ("steps=[{}]",)}, "--set steps: steps[0]: `name` is missing\n"),
         ({"settings": ("name.x=2",)}, "--set name.x: name is 'gpt-2.7B-dp', it holds no key 'x'\n"),
     ],
 )
@@ -69,6 +69,11 @@ def test_options_that_are_refused(own_place: Path, options: dict[str, Any], mess
             "",
             {"settings": ("profile.limits.default_walltime=soon",)},
             "profile abci3: limits.default_walltime: 'soon' is not a duration",
+        ),
+        (
+            "",
+            {"settings": ("profile.scheduler.resource=a b",)},
+            "hpcjob:cluster_profiles/abci3.yml (scheduler.resource): queue: pbs cannot take 'a b'",
         ),
         ("", {"settings": ("profile.env.RANK=1",)}, "hpcjob:cluster_profiles/abci3.yml: env.RANK: is set by the job"),
     ],

@@ -125,5 +125,16 @@ def test_mistakes_in_a_profile_are_told_at_their_line(own_place: Path) -> None:
     own_profile(own_place, "base", PROFILE.format(name="base") + "env:\n  A: x\nmodules:\n  load:\n  - a\n")
     path = own_profile(own_place, "over", "title: x\nextends: base\nmodules:\n  load: [[b]]\n")
     assert refusal(profile="over").startswith(f"{path}:4: modules.load[0]: expected text")
+    for key, words in (
+        ("peak_tflops: -1", "node.peak_tflops: expected a number > 0.0, got -1"),
+        ("memory_gib: .inf", "node.memory_gib: expected a number <= 1000000000.0, got inf"),
+        ("scratch: a b", "node.scratch: expected a name of letters, digits and _, no digit first, got 'a b'"),
+    ):
+        path = own_profile(own_place, "odd", f"extends: base\nnode: {{{key}}}\n")
+        assert refusal(profile="odd").startswith(f"{path}:2: {words}")
+    path = own_profile(own_place, "odd", "extends: base\nversions: {cuda: twelve}\n")
+    assert refusal(profile="odd").startswith(f"{path}:2: versions.cuda: expected a version such as 12.4, got 'twelve'")
+    path = own_profile(own_place, "odd", "extends: base\nlimits: {node_hours: .inf}\n")
+    assert refusal(profile="odd").startswith(f"{path}:2: limits.node_hours: expected a number")
     own_profile(own_place, "bare", "name: bare\n")
-    assert "object missing required field `title`" in refusal(profile="bare")
+    assert "`title` is missing" in refusal(profile="bare")
