@@ -11,11 +11,11 @@ import functools
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 
 from hpcjob.errors import InputError
+from hpcjob.home import expanded
 from hpcjob.job import ArrayLines, JobFile
 from hpcjob.regular import read_regular
 
@@ -107,7 +107,7 @@ def with_lines(job: JobFile) -> JobFile:
     """
     if not isinstance(job.array, ArrayLines):
         return job
-    path = Path(job.array.lines).expanduser()
+    path = expanded(job.array.lines)
     try:
         text = read_regular(path, _MOST_VALUES_BYTES).decode("utf-8-sig")
     except OSError as error:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from hpcjob.documents.places import placed
 from hpcjob.errors import InputError
-from hpcjob.job import JobFile
+from hpcjob.home import expanded
+from hpcjob.job import JobFile, Python
 from neoxlite.common.paths import exists
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _missing(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _files(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield key and path of each file. The Python of a later step is not among them: an earlier one may make it."""
-    python = plan.steps[0].python
+    python = (plan.job.steps[0].python if plan.job.steps else None) or plan.job.python or Python()
     for file in plan.job.source:
         yield "source", file
     if python.venv:
@@ -91,8 +92,8 @@ def _of_elements(text: str, plan: Plan) -> Iterator[str]:
 
 def _is_here(path: str) -> bool:
     try:
-        return exists(Path(path).expanduser())
-    except (OSError, RuntimeError):  # RuntimeError: nobody knows a home folder
+        return exists(expanded(path))
+    except OSError:
         return False
 
 

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from hpcjob.home import expanded
+
 PROFILES, JOBS = "cluster_profiles", "jobs"
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -21,13 +23,13 @@ def shipped(kind: str) -> Path:
 def config_dir() -> Path:
     """Return the user's configuration folder (``$XDG_CONFIG_HOME/hpcjob``, by default ``~/.config/hpcjob``)."""
     base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(base).expanduser() / "hpcjob"
+    return expanded(base) / "hpcjob"
 
 
 def folders(kind: str) -> Iterator[Path]:
     """Yield the folders of ``kind`` that exist, most specific first: here, the user's, ``HPCJOB_PATH``, shipped."""
     own = [Path(kind), config_dir() / kind]
-    own += [Path(part).expanduser() / kind for part in os.environ.get("HPCJOB_PATH", "").split(os.pathsep) if part]
+    own += [expanded(part) / kind for part in os.environ.get("HPCJOB_PATH", "").split(os.pathsep) if part]
     last = shipped(kind)
     found = [folder for folder in own if os.path.isdir(folder)]  # noqa: PTH112 - called often, and a Path is slow
     yield from (folder for folder in found if not folder.samefile(last))

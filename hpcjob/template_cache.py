@@ -13,6 +13,7 @@ import jinja2
 from jinja2.bccache import Bucket
 
 from hpcjob import __version__
+from hpcjob.home import expanded
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -53,11 +54,13 @@ def template_cache() -> jinja2.BytecodeCache | None:
     its template's text, and the folder's name the versions that wrote it.
     """
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    folder = Path(base).expanduser() / "hpcjob" / f"templates-{__version__}-{jinja2.__version__}"
+    folder = expanded(base) / "hpcjob" / f"templates-{__version__}-{jinja2.__version__}"
+    if not folder.is_absolute():  # no home is known
+        return None
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
-    except (OSError, RuntimeError):
+    except OSError:
         return None
     if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return None

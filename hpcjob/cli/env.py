@@ -59,6 +59,7 @@ def create(
     from hpcjob.cli.files import write_new
     from hpcjob.cli.options import split_option
     from hpcjob.errors import InputError
+    from hpcjob.home import expanded
     from hpcjob.loading.overrides import Override
     from hpcjob.loading.profiles import read_profile
     from hpcjob.setup_env import setup_script
@@ -73,7 +74,7 @@ def create(
     cluster, _ = read_profile(profile, overrides, notes=notes)
     for note in notes:
         tell(f"note: {note}")
-    venv = Path(dest or f"venv-{cluster.name}").expanduser().absolute()
+    venv = expanded(dest or f"venv-{cluster.name}").absolute()
     script = setup_script(cluster, venv=venv, python=python, cuda=cuda, torch=torch, project=project)
     for prefix in cluster.paths.not_shared:
         if venv.resolve().is_relative_to(Path(prefix).resolve()):

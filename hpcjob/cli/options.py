@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from hpcjob.errors import InputError
+from hpcjob.home import expanded
 from neoxlite.common.paths import exists, is_dir
 from neoxlite.common.printable import tell
 
@@ -164,7 +164,7 @@ def split_option(item: str, option: str, shape: str) -> tuple[str, str]:
 def _python(text: str) -> dict[str, str]:
     if text.startswith("conda:"):
         return {"conda": text.removeprefix("conda:")}
-    path = Path(text).expanduser()
+    path = expanded(text)
     if "/" in text and not exists(path):
         raise InputError(
             f"--python: there is no {text} here",

@@ -13,6 +13,7 @@ from hpcjob import exitcodes
 from hpcjob.cli.files import write_new
 from hpcjob.cli.table import print_table
 from hpcjob.errors import InputError
+from hpcjob.home import expanded
 from hpcjob.loading.profiles import profile_names, read_profile
 from hpcjob.loading.settings import load_settings, usual_account, usual_profile
 from hpcjob.profile_check.look import check
@@ -58,7 +59,7 @@ def run(name: str | None, write: str | None, *, force: bool, timeout_s: float, a
 
 
 def _target(write: str, name: str) -> Path:
-    return Path(write).expanduser() if write else config_dir() / PROFILES / f"{name}.yml"
+    return expanded(write) if write else config_dir() / PROFILES / f"{name}.yml"
 
 
 def _check_target(target: Path, checked: Path, force: bool) -> None:

@@ -23,6 +23,8 @@ _HINTS = {
     "control characters are not allowed": "is this a text file?",
     "exceeded maximum nesting depth": "write it flat",
     "could not determine a constructor": "write plain values; tags (!name) are not read",
+    "unexpected end of stream": "close the quote that is open above it",
+    "undefined alias": "quote a value that begins with *",
     "did not find expected": "close the bracket or quote that is open above it, and check the indentation",
     "a number of": "quote it if it is text",
     " is no ": "write a value that fits the tag (!!name), or leave the tag out",

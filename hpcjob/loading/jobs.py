@@ -9,6 +9,7 @@ from hpcjob.documents.checking import convert
 from hpcjob.documents.document import Document
 from hpcjob.documents.reading import read
 from hpcjob.errors import InputError
+from hpcjob.home import expanded
 from hpcjob.job import JobFile
 from hpcjob.loading.env import keep_env
 from hpcjob.loading.overrides import Override
@@ -28,7 +29,7 @@ def find_job(name: str) -> Path:
     Raises:
         InputError: there is none; near names are offered.
     """
-    path = Path(name).expanduser()
+    path = expanded(name)
     if path.is_absolute() or _may_be_there(path):
         return path
     inner = name.removeprefix(f"{JOBS}/")

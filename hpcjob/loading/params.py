@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ import msgspec
 from hpcjob.documents.checking import convert
 from hpcjob.documents.document import Document, KeyPath, dotted
 from hpcjob.errors import InputError
+from hpcjob.home import expanded
 from hpcjob.job import EnvName, Param, Scalar
 from neoxlite.common.near import did_you_mean
 from neoxlite.common.paths import exists
@@ -71,7 +71,7 @@ def _value(document: Document, name: str, param: Param | Scalar) -> tuple[Scalar
     if typed is None:
         raise InputError(f"{place}: params.{name}: {text!r} is no {param.type}{about}", hint=hint)
     value = typed
-    if param.type == "path" and not exists(Path(text).expanduser()):
+    if param.type == "path" and not exists(expanded(text)):
         raise InputError(f"{place}: params.{name}: there is no {text} here{about}", hint="give a path that exists")
     if param.choices and value not in param.choices:
         raise InputError(

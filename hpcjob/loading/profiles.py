@@ -11,6 +11,7 @@ from hpcjob.documents.checking import convert
 from hpcjob.documents.document import Document, merge
 from hpcjob.documents.reading import MAX_BYTES, parse, read
 from hpcjob.errors import InputError
+from hpcjob.home import expanded
 from hpcjob.loading.env import keep_env
 from hpcjob.loading.overrides import Override
 from hpcjob.profile import ClusterProfile
@@ -71,7 +72,7 @@ def profile_chain(name_or_path: str) -> list[Path]:
 
 def _find(name: str, *, but: Sequence[Path] = ()) -> Path:
     if _is_path(name):
-        return Path(name).expanduser()
+        return expanded(name)
     for path in _called(name):
         if not any(path.samefile(other) for other in but):
             return path
@@ -139,7 +140,7 @@ def _parent(name: object, file: Path, place: str) -> Path:
     if not isinstance(name, str):
         raise InputError(f"{place}: extends: {name!r} is no name", hint="write the name of one profile")
     if _is_path(name):
-        return file.parent / Path(name).expanduser()
+        return file.parent / expanded(name)
     try:
         return _find(name, but=[file])
     except InputError as error:

@@ -22,6 +22,7 @@ from urllib.parse import quote
 import msgspec
 
 from hpcjob.errors import HpcjobError
+from hpcjob.home import expanded
 from hpcjob.profile import SchedulerName
 from hpcjob.regular import read_regular
 from hpcjob.tracking.records import Cancel, Change, Forget, Record
@@ -75,9 +76,15 @@ class Index:
 
 
 def state_dir() -> Path:
-    """Return the folder of the index (``$XDG_STATE_HOME/hpcjob``, by default ``~/.local/state/hpcjob``)."""
-    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(base).expanduser() / "hpcjob"
+    """Return the folder of the index (``$XDG_STATE_HOME/hpcjob``, by default ``~/.local/state/hpcjob``).
+
+    Raises:
+        HpcjobError: nobody knows a home folder.
+    """
+    folder = expanded(os.environ.get("XDG_STATE_HOME") or "~/.local/state") / "hpcjob"
+    if str(folder).startswith("~"):
+        raise HpcjobError("no home folder is known, in which jobs are recorded", hint="set HOME or XDG_STATE_HOME")
+    return folder
 
 
 def intent_folder() -> Path:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hpcjob.errors import UnknownJobError
+from hpcjob.home import expanded
 from hpcjob.naming import LATEST
 from hpcjob.tracking.index import Index, read_settled
 from hpcjob.tracking.records import Record
@@ -80,7 +81,7 @@ def _exact(text: str, records: list[Record]) -> Iterable[list[Record]]:
 def _matches(text: str, records: list[Record]) -> Iterable[list[Record]]:
     """Yield what each looser way of naming a job finds, the strictest first."""
     if "/" in text:
-        path = Path(os.path.abspath(Path(text).expanduser()))  # noqa: PTH100 - links are kept as the user wrote them
+        path = Path(os.path.abspath(expanded(text)))  # noqa: PTH100 - links are kept as the user wrote them
         yield [record for record in records if record.jobdir == path]
     if text:
         yield [record for record in records if record.name.startswith(text)]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcjob.errors import SchedulerError
+from hpcjob.home import expanded
 from hpcjob.schedulers.base import JobRef, Scheduler
 from hpcjob.schedulers.local import LocalScheduler
 from hpcjob.schedulers.slurm import SlurmScheduler
@@ -194,7 +195,7 @@ class TrackedJob(WatchedJob[int]):
         ref: JobRef | None = None,
     ) -> None:
         # Before the base class, which registers the job and makes one of this class for each of several tasks.
-        self.ref = ref or JobRef(job_id, Path(folder).expanduser().absolute(), cluster)
+        self.ref = ref or JobRef(job_id, expanded(folder).absolute(), cluster)
         if watcher is not None:
             self.watcher = watcher
         super().__init__(folder, job_id, tasks)

@@ -31,6 +31,14 @@ JOB = "name: a\nwalltime: 5m\nsteps: [{name: x, command: ['true']}]\n"
         (["explain", "a.yml", LONG], f"{LONG}: no file"),
         (["render", "a.yml", "-p", "lab", "-o", LONG], f"--output: {LONG}: File name too long"),
         (["render", "a.yml", "-p", "lab", "--python", f"./{LONG}"], f"--python: there is no ./{LONG} here"),
+        (["render", "~nobody-here/a.yml", "-p", "lab"], "~nobody-here/a.yml: no such job file"),
+        (["render", "a.yml", "-p", "~nobody-here/a.yml"], "~nobody-here/a.yml: no such profile"),
+        (["render", "a.yml", "-p", "lab", "--python", "~nobody-here/a"], "--python: there is no ~nobody-here/a here"),
+        (
+            ["render", "nul.yml", "-p", "lab", "--set", "array.lines=~nobody-here/a"],
+            "--set array.lines: ~nobody-here/a: ",
+        ),
+        (["status", "~nobody-here/a"], "no jobs are recorded here"),
         (["attach", "5", LONG, "-p", "local"], f"{LONG}: no such log file or job directory"),
     ],
 )
@@ -56,3 +64,18 @@ def test_what_is_no_file(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ):
         assert main(command) == 2
         assert capfd.readouterr().err.startswith(f"hpcjob: {words}\n")
+
+
+def test_no_home_folder(here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """A user whom the system does not know, as in a container: scripts are rendered, and no folder `~` is made."""
+    Path("a.yml").write_text(JOB)
+    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda _: {}["nobody"])
+    assert main(["render", "a.yml", "-p", "lab"]) == 0
+    capfd.readouterr()
+    for command in (["list"], ["submit", "a.yml", "-p", "local"], ["status", "1"]):
+        assert main(command) == 1
+        told = "hpcjob: no home folder is known, in which jobs are recorded\n        set HOME or XDG_STATE_HOME\n"
+        assert capfd.readouterr().err == told
+    assert [path.name for path in here.iterdir()] == ["a.yml"]
