@@ -24,7 +24,7 @@ _ENDED = "ended"
 _ORDER = {"cause": 0, "symptom": 1, "warning": 2, "follower": 3, "info": 4}
 _ROLES = list(_ORDER)
 # Ended by the agent or the watchdog after another process had failed.
-_FOLLOWING_CODES = {-signal.SIGTERM, -signal.SIGABRT}
+_FOLLOWING_CODES = {-signal.SIGTERM, -signal.SIGABRT, -signal.SIGINT}
 
 
 class FailureReport:

@@ -39,7 +39,7 @@ _HOST_LIKE = re.compile(r"[A-Za-z][A-Za-z0-9-]*\d(?:\.[A-Za-z0-9.-]+)?|\d{1,3}(?
 _NO_HOSTS = re.compile(
     r"(?:rank|step|epoch|iter|iteration|layer|stage|gpu|cuda|worker|group|batch|device|dev|sha|md|utf|fp|bf|int|uint|"
     r"float|base|python|test|case|part|shard|level|phase|round|trial|run|task|job|node-?rank|loss|error|channel|ring|"
-    r"tree|line|row|col|column|top|acc|f|eth|ib|bond|hsn|nvme|loop|efa|nvidia-[a-z]+)-?\d+",
+    r"tree|line|row|col|column|top|acc|f|eth|ib|bond|hsn|nvme|loop|efa|mlx|nvidia-[a-z]+)-?\d+",
     re.IGNORECASE,
 )
 STEPD = "slurmstepd-"

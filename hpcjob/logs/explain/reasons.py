@@ -26,6 +26,7 @@ _LINES_BESIDE = 3
 _KILLED_TOPICS = ("memory", "shm", "hardware")
 _SUSPECTS: tuple[Callable[[Evidence], Suspicion | None], ...] = (not_started, odd_call, lost_host, waited_for)
 _OF_A_FAILED_GPU = "xid-caused-by"  # follows from an error of the hardware whose own line is not in the log
+_FINISHED = "training-finished"
 _FIX_OF_SIGNAL = {
     -9: "Killed: host memory most likely (dmesg of that node has the proof); ask for more, or use fewer workers.",
     -7: "Bus error: /dev/shm is too small (container: --shm-size or --ipc=host).",
@@ -138,6 +139,9 @@ def _place(event: Iteration) -> str:
 def _of_followers(followers: list[Blamed], evidence: Evidence) -> Verdict:
     late = any(topic_of(blamed.group.first) == "timeout" for blamed in followers)
     asked = [blamed for blamed in followers if topic_of(blamed.group.first) == "cancelled"]
+    if all(topic_of(blamed.group.first) == "network" for blamed in followers) and _came_to_its_end(evidence):
+        # Processes end one after the other, and the last ones still talk to those that are gone.
+        return verdict(0, f"the training came to its end; only then: {sentence(followers[0])}")
     if asked and not late:
         return msgspec.structs.replace(of_error(asked[0], evidence), exclude=[])
     said = verdict(
@@ -146,6 +150,13 @@ def _of_followers(followers: list[Blamed], evidence: Evidence) -> Verdict:
         evidence.fix(followers[0].group.first) or "Read the logs of the other ranks too.",
     )
     return msgspec.structs.replace(said, evidence=quotes_of(followers[0], evidence), odd=odd_ones(evidence))
+
+
+def _came_to_its_end(evidence: Evidence) -> bool:
+    last = evidence.last
+    if last is not None and last.iteration is not None and last.iteration == last.train_iters:
+        return True
+    return any(getattr(blamed.group.first, "rule", None) == _FINISHED for blamed in evidence.blamed("info"))
 
 
 def _of_failure(failure: str, code: int | None, evidence: Evidence) -> Verdict:
