@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from neoxlite.checkpoint.folder import find, restore_replaced, saved_iterations
-from neoxlite.checkpoint.manifest import MANIFEST
+from neoxlite.checkpoint.manifest import MANIFEST, Manifest
 from neoxlite.common.paths import is_dir, is_file
 from neoxlite.errors import CheckpointError
 
+BEGAN_FROM = "began_from"
+"""In a manifest's ``training``: the folder that the run began from, if it is not the one that it saves to."""
 _MOST_NEIGHBOURS = 200
 
 
@@ -21,9 +24,15 @@ def choose(load: Path | None, save: Path | None, iteration: int | None) -> tuple
     Raises:
         CheckpointError: the asked iteration is not there, or starting anew would write over checkpoints in ``save``.
     """
+    if load is None and iteration is not None:
+        raise CheckpointError(
+            f"iteration: {iteration} is to be loaded, but load is not set",
+            hint="set load to the folder that holds it, or leave iteration out to start anew",
+            exit_code=2,
+        )
     folder = find(load, iteration) if load is not None else None
-    if folder is not None:
-        return folder, None
+    if load is not None and folder is not None:
+        return folder, _trained_again(load, iteration) if load == save else None
     if load is not None and is_file(load):
         raise CheckpointError(f"load: {load} is a file", hint="give the folder that holds latest and global_step...")
     if load is not None and load != save and is_dir(load) and any(load.iterdir()):
@@ -43,6 +52,49 @@ def choose(load: Path | None, save: Path | None, iteration: int | None) -> tuple
     near = nearest(load) if load != save else None
     meant = f"; did you mean {near} (iteration {saved_iterations(near)[-1]})?" if near is not None else ""
     return None, f"WARNING: {load} has no checkpoint yet; starting at iteration 0{meant}"
+
+
+def _trained_again(root: Path, iteration: int | None) -> str | None:
+    """Return a warning for a run that goes back behind its own checkpoints, as each restart of its job would."""
+    newest = saved_iterations(root)[-1]
+    if iteration is None or newest <= iteration:
+        return None
+    return (
+        f"WARNING: iteration {iteration} is loaded, as asked; {root} goes up to {newest}, which is trained and saved "
+        "again. A job that is started anew goes back here each time, until iteration is left out"
+    )
+
+
+def is_same(load: str | None, save: str | None) -> bool:
+    """Tell whether both are given and one folder."""
+    return bool(load and save) and os.path.realpath(str(load)) == os.path.realpath(str(save))
+
+
+def begun_before(load: Path, save: Path, iteration: int) -> Path | None:
+    """Return the checkpoint to go on from if this run began from ``load`` before: its own last one, in ``save``.
+
+    A job that is started anew, after its time limit, has the ``load`` of its first start.
+
+    Args:
+        iteration: at which the run would begin; -1 with ``finetune``, which begins anew.
+
+    Raises:
+        CheckpointError: the checkpoints in ``save`` lie behind it and are another run's, or cannot be read.
+    """
+    restore_replaced(save)
+    existing = saved_iterations(save)
+    if not existing or existing[-1] <= iteration:
+        return None
+    own = find(save)
+    if own is not None and Manifest.read(own).training.get(BEGAN_FROM) == os.path.realpath(load):
+        return own
+    raise CheckpointError(
+        f"save: {save} has checkpoints up to iteration {existing[-1]}, of a run that did not begin from load: {load}; "
+        "they would be written over",
+        hint=f"to go on from them, set load: {save} and leave finetune out; to begin from {load}, give another folder "
+        "in save",
+        exit_code=2,
+    )
 
 
 def _way_from(folder: Path) -> str:

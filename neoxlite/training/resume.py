@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,11 @@ import yaml
 
 from neoxlite import __version__
 from neoxlite.checkpoint.architecture import architecture_of, compare_architecture
+from neoxlite.checkpoint.folder import iteration_of
 from neoxlite.checkpoint.optimizer_state import OptimizerState
 from neoxlite.checkpoint.save import Contents
 from neoxlite.checkpoint.source import open_source, saved_place
-from neoxlite.checkpoint.start import choose
+from neoxlite.checkpoint.start import BEGAN_FROM, begun_before, choose, is_same
 from neoxlite.checkpoint.tokenizer_files import tokenizer_files
 from neoxlite.errors import CheckpointError, ConfigError
 from neoxlite.model.spec import ModelSpec
@@ -75,15 +77,40 @@ def find_start(cfg: NeoxConfig) -> Start:
     """Choose the checkpoint to begin from, before any costly set-up.
 
     Raises:
-        CheckpointError: see `neoxlite.checkpoint.start.choose`; or ``finetune`` without a checkpoint to begin from.
+        CheckpointError: see `neoxlite.checkpoint.start.choose` and `begun_before`; or ``finetune`` without a
+            checkpoint to begin from, or into the folder of that one.
     """
+    finetune = bool(getattr(cfg, "finetune", False))
     folder, warning = choose(_path(cfg.load), _path(cfg.save), cfg.iteration)
-    if folder is None and getattr(cfg, "finetune", False):
+    if folder is None and finetune:
         raise CheckpointError(f"finetune: load: {cfg.load} has no checkpoint", hint="give the folder of one in load")
-    if folder is None or getattr(cfg, "finetune", False):
+    if folder is None:
+        return Start(None, warning)
+    if finetune and is_same(cfg.load, cfg.save):
+        raise CheckpointError(
+            f"finetune: load and save are one folder, {cfg.load}: its checkpoints would be mixed with new ones",
+            hint="give another folder in save",
+            exit_code=2,
+        )
+    if cfg.save and not is_same(cfg.load, cfg.save):
+        first = -1 if finetune else iteration_of(folder) or 0
+        own = begun_before(folder.parent, Path(cfg.save), first)
+        if own is not None:
+            folder, warning = own, f"this run began from {cfg.load} before: it goes on from {own}"
+    if _weights_alone(folder, cfg):
         return Start(folder, warning)
     saved = saved_place(folder, cfg)
     return Start(folder, warning, DataState.of(saved), saved["consumed_samples"])
+
+
+def _weights_alone(folder: Path, cfg: NeoxConfig) -> bool:
+    """Tell whether ``finetune`` takes the weights of a checkpoint: not if it is of the fine-tuning itself."""
+    return bool(getattr(cfg, "finetune", False)) and not _is_own(folder, cfg)
+
+
+def _is_own(folder: Path, cfg: NeoxConfig) -> bool:
+    """Tell whether a run that began from another folder goes on from a checkpoint of its own."""
+    return is_same(str(folder.parent), cfg.save) and not is_same(cfg.load, cfg.save)
 
 
 def resume(
@@ -107,7 +134,7 @@ def resume(
     source = open_source(folder, cfg)
     source.verify(engine.topology)
     saved = source.training
-    finetune = bool(getattr(cfg, "finetune", False))
+    finetune = _weights_alone(folder, cfg)
     _compare(folder, saved, padded_vocab_size)
     line = compare_architecture(folder, saved, ModelSpec.from_config(cfg, padded_vocab_size), refuse=not finetune)
     if line is not None:
@@ -115,7 +142,8 @@ def resume(
     for note in source.notes:
         say(note)
     source.load_weights(engine)
-    if saved["with_optimizer"] and not finetune and not getattr(cfg, "no_load_optim", False):
+    no_load_optim = bool(getattr(cfg, "no_load_optim", False)) and not _is_own(folder, cfg)
+    if saved["with_optimizer"] and not finetune and not no_load_optim:
         source.load_optimizer(engine)
         if engine.loss_scale is not None and saved.get("loss_scale"):
             engine.loss_scale.restore(saved["loss_scale"])
@@ -207,6 +235,7 @@ def checkpoint_contents(
         "data": dict(data),
         "losses": losses,
         "padded_vocab_size": padded_vocab_size,
+        BEGAN_FROM: os.path.realpath(cfg.load) if cfg.load and not is_same(cfg.load, cfg.save) else None,
         "architecture": architecture_of(ModelSpec.from_config(cfg, padded_vocab_size)),
         "neoxlite": __version__,
         "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),

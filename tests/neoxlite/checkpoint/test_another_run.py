@@ -14,8 +14,7 @@ from safetensors.torch import load_file, save_file
 @pytest.mark.parametrize("layers", [2, *(pytest.param(layers, marks=pytest.mark.full) for layers in (4, 5))])
 def test_another_depth_is_named_as_such(layers: int, command: Any, copy: Path, config_of: Any, text_data: str) -> None:
     """Fewer and more blocks than the checkpoint's 3 are told as a number of layers, not as a file that is missing."""
-    where = {"save": str(copy), "load": str(copy), "checkpoint_factor": 5}
-    config_of(1, data_path=text_data, **where, finetune=True, num_layers=layers)
+    config_of(1, data_path=text_data, load=str(copy), finetune=True, num_layers=layers)
     code, _, err = command("train", str(copy.parent / "tiny.yml"))
     assert code == 1
     assert f"has 3 layers, this configuration {layers}" in err
@@ -30,7 +29,7 @@ def test_another_model_s_checkpoint_is_refused_with_the_parameter(
     code, _, err = command("train", str(copy.parent / "tiny.yml"))
     assert code == 1
     assert "hidden_size: 32 -> 64" in err
-    config_of(1, data_path=text_data, **where, hidden_size=64, finetune=True)
+    config_of(1, data_path=text_data, load=str(copy), hidden_size=64, finetune=True)
     code, _, err = command("train", str(copy.parent / "tiny.yml"))
     assert code == 1
     assert "word_embeddings.weight has the shape [512, 32], this model's [512, 64]" in err

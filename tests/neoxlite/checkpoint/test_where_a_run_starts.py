@@ -50,6 +50,19 @@ def test_where_a_run_starts(made: Path, tmp_path: Path) -> None:
         choose(other, empty, None)
     with pytest.raises(CheckpointError, match="is a file"):
         choose(other / "notes.txt", None, None)
+    with pytest.raises(CheckpointError, match="iteration: 5 is to be loaded, but load is not set"):
+        choose(None, empty, 5)
+
+
+def test_an_older_iteration_of_the_run_itself_is_told(made: Path, tmp_path: Path) -> None:
+    """--iteration in a job that is started anew goes back each time; into another folder nothing is written over."""
+    folder, warning = choose(made, made, 5)
+    assert folder == made / "global_step5"
+    assert warning is not None
+    assert "iteration 5 is loaded, as asked" in warning
+    assert "goes up to 10" in warning
+    assert choose(made, tmp_path / "new", 5) == (made / "global_step5", None)
+    assert choose(made, made, 10) == (made / "global_step10", None)
 
 
 def test_a_load_without_a_checkpoint_names_the_one_that_was_meant(made: Path) -> None:
