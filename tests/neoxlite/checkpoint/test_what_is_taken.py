@@ -71,7 +71,7 @@ def test_a_run_that_began_elsewhere_goes_on_from_its_own(
 
 
 def test_checkpoints_of_another_run_are_not_written_over(made: Path, tmp_path: Path) -> None:
-    """What lies in save behind the place to begin from, and did not begin there, is refused; what lies before is not."""
+    """What lies in save behind the place to begin from, and did not begin there, is refused; earlier ones are not."""
     other = tmp_path / "other"
     with pytest.raises(CheckpointError, match=r"up to iteration 10, of a run that did not begin from load") as caught:
         begun_before(other, made, 9)
