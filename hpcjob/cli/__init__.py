@@ -31,10 +31,30 @@ _COMMANDS = {
     "completion": ("hpcjob.cli.completion:completion", "Print the shell completion script."),
 }
 
+_EPILOG = """\b
+Exit codes: 0 done; 1 it failed; 2 usage, or input that is refused;
+  64-79 what explain and profile check find; 130 Ctrl-C.
+  wait and submit --follow have the job's own.
+
+\b
+Files, below ~/.config/hpcjob and ~/.local/state/hpcjob
+(or $XDG_CONFIG_HOME/hpcjob and $XDG_STATE_HOME/hpcjob):
+  config.yml                     profile, accounts and mail_to for all jobs
+  cluster_profiles, jobs,
+  templates, log_rules           your own, before the shipped ones
+  *.jsonl                        the jobs, a file for each profile and host
+
+\b
+Environment:
+  HPCJOB_PROFILE, HPCJOB_ACCOUNT where options and job file say nothing
+  HPCJOB_PATH                    more folders with cluster_profiles, jobs, ...
+  NO_COLOR, HPCJOB_DEBUG         no colours; as --debug
+"""
+
 _EXTRAS = dict.fromkeys(("matplotlib", "plotext", "textual"), "hpcjob[report]")
 
 
-@click.group(cls=LazyGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hpcjob")
 def cli() -> None:
     """Render, submit, track and read jobs that train language models on shared clusters.

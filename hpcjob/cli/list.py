@@ -44,6 +44,8 @@ def list_jobs(count: int, everything: bool, wanted: tuple[str, ...], as_json: bo
     shown = [record for record in records if not wanted or statuses[record].state.value in wanted]
     shown = shown if everything else shown[:count]
     print_jobs(((record, statuses[record]) for record in shown), as_json=as_json)
+    if not shown and not as_json:
+        print(f"no job is {' or '.join(wanted)}", file=sys.stderr)
     hidden = len(index.records) - len(shown)
     if hidden and not everything and not wanted and not as_json:
         print(f"{hidden} older; --all shows them", file=sys.stderr)

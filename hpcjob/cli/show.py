@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 def show(job: str, as_json: bool) -> None:
     """Show one job (default: the newest): state and how it came there, script, command, files, exit record, outcome.
 
+    JOB is an id, a name or the beginning of one, profile:id, a job directory, or 'latest'; JOB_7: an array's element.
+
     \b
     Examples:
       hpcjob show

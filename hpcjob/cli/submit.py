@@ -40,6 +40,9 @@ def submit(
 ) -> int:
     """Render the script of each JOB for a cluster, submit it from this folder, and keep track of it.
 
+    JOB is a job file, or the name of one in a `jobs` folder; without it the 2.7B data-parallel run, on the profile
+    `local` the quickstart.
+
     A submission has a folder of its own, outputs/NAME/TIME-UID below this one: the script, the job and the profile as
     they were resolved, the git commit and diff, and then the logs. What the scheduler refuses leaves no trace.
 

@@ -75,6 +75,8 @@ def test_a_day_with_one_job(here: Path, capfd: pytest.CaptureFixture[str]) -> No
     out, err = capfd.readouterr()
     assert not out
     assert "hpcjob list" in err
+    assert main(["list", "--state", "timeout", "--state", "failed"]) == 0
+    assert capfd.readouterr() == ("", "no job is TIMEOUT or FAILED\n")
     assert main(["list", "--state", "cancelled"]) == 0
     assert record.id in capfd.readouterr().out
     assert main(["show", "--json"]) == 0
