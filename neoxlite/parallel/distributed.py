@@ -11,6 +11,7 @@ import gc
 import io
 import logging
 import os
+import re
 import warnings
 from collections.abc import Iterator
 
@@ -108,7 +109,7 @@ def join_world(ranks: Ranks, device: torch.device) -> None:
         store = dist.HashStore()  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=store, rank=0, world_size=1, timeout=timeout)
     else:
-        with lost_peers(f"rank {ranks.rank} cannot reach rank 0 at {ranks.master_addr}:{ranks.master_port}"):
+        with _joining(ranks):
             dist.init_process_group(
                 backend,
                 rank=ranks.rank,
@@ -155,6 +156,36 @@ def lost_peers(doing: str) -> Iterator[None]:
             f"{doing}: {first_line}",
             hint="another rank has probably died first: look for the earliest error in the other ranks' logs",
         ) from error
+
+
+@contextlib.contextmanager
+def _joining(ranks: Ranks) -> Iterator[None]:
+    """Say why a rank could not join the others, by the words of torch and NCCL."""
+    where = f"{ranks.master_addr}:{ranks.master_port}"
+    try:
+        with lost_peers(f"rank {ranks.rank} cannot join the others at {where}"):
+            yield
+    except PeerLostError as error:
+        text = str(error.__cause__)
+        if "EADDRINUSE" in text:
+            raise NeoxliteError(
+                f"rank 0 cannot listen on port {ranks.master_port}: another program of this host has it",
+                hint="set another MASTER_PORT; the other may be a run that has not ended yet",
+            ) from error
+        if joined := re.search(r"(\d+)/(\d+) clients joined", text):
+            raise PeerLostError(
+                f"only {joined[1]} of {joined[2]} ranks came to rank 0 at {where} in {timeout_s():g} s",
+                hint="look for the earliest error in the other ranks' logs: they failed before, were not started, or "
+                "cannot reach this host by that name",
+            ) from error
+        if "Duplicate GPU" in text:
+            raise NeoxliteError(
+                f"rank {ranks.rank} has the GPU of another rank: this node shows fewer GPUs than it has ranks",
+                hint="start as many ranks a node as it has GPUs, and check CUDA_VISIBLE_DEVICES",
+            ) from error
+        if ranks.rank > 0:
+            error.hint = f"rank 0 must run, and this host must reach it as {ranks.master_addr}: see rank 0's log first"
+        raise
 
 
 @contextlib.contextmanager

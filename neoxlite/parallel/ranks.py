@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from neoxlite.errors import NeoxliteError
 
 _DEFAULT_PORT = 29500
+_LAST_PORT = 65535
 
 # source -> rank, world size (first name that is set), local rank, local size
 _SOURCES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
@@ -72,6 +73,7 @@ def ranks_from_environment(environ: Mapping[str, str] | None = None) -> Ranks:
     env = os.environ if environ is None else environ
     source = _source(env)
     if source is None:
+        _refuse_half(env)
         ranks = Ranks()
     else:
         rank_name, size_names, local_names, local_size_names = _SOURCES[source]
@@ -81,6 +83,8 @@ def ranks_from_environment(environ: Mapping[str, str] | None = None) -> Ranks:
             raise NeoxliteError(
                 f"{source} gives rank {rank} of a world of {world_size}", hint=f"check {rank_name} and {size_names[0]}"
             )
+        if local_rank < 0:
+            raise NeoxliteError(f"{source} gives local rank {local_rank}", hint=f"check {local_names[0]}")
         ranks = Ranks(
             rank=rank,
             world_size=world_size,
@@ -103,6 +107,16 @@ def _source(env: Mapping[str, str]) -> str | None:
         if rank_name in env and any(name in env for name in size_names):
             return source
     return None
+
+
+def _refuse_half(env: Mapping[str, str]) -> None:
+    """Refuse one of torchrun's two variables without the other: each rank would train alone."""
+    for name, other in (("RANK", "WORLD_SIZE"), ("WORLD_SIZE", "RANK")):
+        if name in env and other not in env and (name, env[name]) != ("WORLD_SIZE", "1"):
+            raise NeoxliteError(
+                f"{name}={env[name]} is set, but {other} is not",
+                hint=f"start all ranks with one launcher, which sets both; for a single process: unset {name}",
+            )
 
 
 def _number(env: Mapping[str, str], names: tuple[str, ...], source: str, default: int | None = None) -> int:
@@ -134,6 +148,8 @@ def _check_world_size(env: Mapping[str, str], ranks: Ranks) -> None:
 
 def _rendezvous(env: Mapping[str, str], ranks: Ranks) -> tuple[str, int]:
     port = _number(env, ("MASTER_PORT",), ranks.source, default=0)
+    if not 0 <= port <= _LAST_PORT:
+        raise NeoxliteError(f"MASTER_PORT={port} is no port", hint=f"give a number from 1 to {_LAST_PORT}")
     address = env.get("MASTER_ADDR")
     if address:
         return address, port or _DEFAULT_PORT

@@ -43,7 +43,9 @@ def test_each_launcher_s_variables_give_the_ranks(environ: dict[str, str], expec
     assert (ranks.master_addr, ranks.master_port) == ("node7", 29111)
 
 
-@pytest.mark.parametrize("environ", [{}, {"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "1"}])
+@pytest.mark.parametrize(
+    "environ", [{}, {"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "1"}, {"WORLD_SIZE": "1"}]
+)
 def test_without_a_launcher_a_process_is_alone(environ: dict[str, str]) -> None:
     """Nothing set, or only what a Slurm batch script sees outside of a step: a world of one, which needs no address."""
     assert ranks_from_environment(environ) == Ranks()
@@ -79,12 +81,17 @@ def test_first_host_of_a_node_list(nodelist: str, host: str) -> None:
         ({"RANK": "1", "WORLD_SIZE": "8"}, "LOCAL_RANK is not set"),
         ({"RANK": "1", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "NEOXLITE_WORLD_SIZE": "16"}, "16 ranks were asked for"),
         ({"NEOXLITE_WORLD_SIZE": "2"}, "2 ranks were asked for"),
+        # Each of these trained alone.
+        ({"RANK": "3"}, "RANK=3 is set, but WORLD_SIZE is not"),
+        ({"WORLD_SIZE": "4"}, "WORLD_SIZE=4 is set, but RANK is not"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "-1"}, "local rank -1"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_PORT": "99999"}, "MASTER_PORT=99999 is no port"),
     ],
 )
 def test_wrong_environments_are_refused(environ: dict[str, str], message: str) -> None:
     """A damaged or incomplete environment, or a world of the wrong size, is named before anything can hang."""
     with pytest.raises(NeoxliteError, match=message):
-        ranks_from_environment({**environ, **MASTER})
+        ranks_from_environment({**MASTER, **environ})
 
 
 def test_torchrun_without_an_address_is_refused() -> None:
