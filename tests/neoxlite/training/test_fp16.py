@@ -10,6 +10,7 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,35 @@ def test_the_rules_are_deepspeed_s(seed: int, deepspeed_ready: None, monkeypatch
     frequency = dice.choice([0.05, 0.3, 0.7])
     ours, theirs = _both(block, [dice.random() < frequency for _ in range(200)])
     assert ours == theirs
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_hysteresis_1_is_the_rule_without_zero(seed: int, deepspeed_ready: None) -> None:
+    """200 steps as FP16_Optimizer, which GPT-NeoX has at stage 0, scales them: it halves at each overflow, whatever the
+    fp16 block says of hysteresis. At the least scale it goes on, where this ends."""
+    from deepspeed.runtime.fp16.fused_optimizer import FP16_Optimizer
+
+    dice = random.Random(seed)
+    window = dice.randint(1, 6)
+    theirs = SimpleNamespace(
+        verbose=False,
+        loss_scale_config=SimpleNamespace(
+            dynamic_loss_scale=True,
+            cur_scale=2.0**16,
+            cur_iter=0,
+            last_overflow_iter=-1,
+            scale_factor=2.0,
+            scale_window=window,
+            min_loss_scale=2.0**-200,
+        ),
+    )
+    ours = LossScale.from_block({"loss_scale_window": window, "hysteresis": 1, "min_loss_scale": 2.0**-200})
+    for _ in range(200):
+        overflow = dice.random() < 0.3
+        FP16_Optimizer._update_scale(theirs, overflow)
+        ours.update_scale(overflow)
+        ours.settle()
+        assert ours.scale == theirs.loss_scale_config.cur_scale
 
 
 def test_halved_after_hysteresis_doubled_after_the_window() -> None:
