@@ -33,7 +33,7 @@ def planned_steps(
             f"{', '.join(_WORKS)}: a job has one of these, this one has {found}",
             hint="write one, for example command: [python, train.py]",
         )
-    if job.steps is None:
+    if not job.steps:
         only = Step(name="train" if job.train else "command", command=job.command, train=job.train)
         return (_planned(only, job, profile, interpreter, array),)
     for number, step in enumerate(job.steps):
@@ -77,7 +77,7 @@ def _check_python(python: Python, key: str) -> None:
 
 def _default_launcher(step: Step, job: JobFile, profile: ClusterProfile) -> LauncherName:
     """Return how a step that does not say is started: a command among several steps once."""
-    once = job.kind != "train" or (job.steps is not None and step.train is None)
+    once = job.kind != "train" or (bool(job.steps) and step.train is None)
     return "none" if once else job.launcher or profile.launcher.default
 
 

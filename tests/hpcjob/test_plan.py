@@ -268,6 +268,11 @@ def test_a_job_of_another_kind_starts_one_process() -> None:
     assert plan({"kind": "transfer"}).launchers == ("none",)
 
 
+def test_a_command_beside_no_steps() -> None:
+    """An empty list is no work, and the command is started as ever."""
+    assert plan({"steps": []}, "lab").launchers == plan({}, "lab").launchers
+
+
 def test_training_command() -> None:
     """Overrides become --set words that YAML reads back as the same values, nested ones by their path."""
     values = {
