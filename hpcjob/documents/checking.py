@@ -16,6 +16,7 @@ from neoxlite.common.near import did_you_mean
 T = TypeVar("T", bound=msgspec.Struct)
 
 _SCHEMAS = ("job file", "profile")
+_OTHER = {"configuration": "write `profile: NAME`, `mail_to: ADDRESS`, `accounts: {PROFILE: GROUP}`"}
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.+?)`")
 _NOT_TAKEN = re.compile(r"Invalid enum value (.+)")
 _GOT = re.compile(r", got .*")
@@ -67,7 +68,9 @@ def _explain(message: str, document: Document, kind: type[msgspec.Struct], what:
     elif (found := _shown(document, path)) is not None:
         words = f"{_GOT.sub('', words)}, got {found}"
     where = at(document.place(path), dotted(path) or what)
-    hint = f"`hpcjob schema {what.split()[0]}` prints all keys and their types" if what in _SCHEMAS else None
+    hint = (
+        f"`hpcjob schema {what.split()[0]}` prints all keys and their types" if what in _SCHEMAS else _OTHER.get(what)
+    )
     if path == ("schema",):
         hint = "this hpcjob reads schema 1; a later one needs a later hpcjob"
     better = _as_list(document, path, words) or _quoted(document, path, words)

@@ -144,6 +144,10 @@ def _parent(name: object, file: Path, place: str) -> Path:
     try:
         return _find(name, but=[file])
     except InputError as error:
+        if any(path.samefile(file) for path in _called(name)):
+            raise InputError(
+                f"{place}: extends: {name!r} is this profile, and there is no other", hint="name another one"
+            ) from None
         raise InputError(f"{place}: extends: {error.message}", hint=error.hint) from None
 
 

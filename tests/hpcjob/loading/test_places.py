@@ -117,5 +117,10 @@ def test_mistakes_in_the_settings(own_place: Path) -> None:
     """They are told with file and line; a damaged file stops, it is not passed over."""
     path = settings(own_place, "profile: lab\naccount: {abci3: g}\n")
     assert refusal() == f"{path}:2: configuration has no key 'account'\ndid you mean accounts?"
+    settings(own_place, "mail_to: [a@b]\n")
+    assert refusal() == (
+        f"{path}:1: mail_to: expected text, got a list\n"
+        "write `profile: NAME`, `mail_to: ADDRESS`, `accounts: {PROFILE: GROUP}`"
+    )
     settings(own_place, "profile: [\n")
     assert refusal().startswith(f"{path}:2: ")

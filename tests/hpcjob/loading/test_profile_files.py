@@ -110,6 +110,10 @@ def test_extends_that_go_round_or_nowhere(own_place: Path) -> None:
     assert message.startswith(f"{folder / 'c.yml'}:2: profiles extend one another in a ring: ")
     assert " -> ".join(str(folder / f"{name}.yml") for name in "abca") in message
     assert "in a ring" in refusal(profile="self")
+    own_profile(own_place, "alone", "title: x\nextends: alone\n")
+    assert refusal(profile="alone") == (
+        f"{folder / 'alone.yml'}:2: extends: 'alone' is this profile, and there is no other\nname another one"
+    )
     own_profile(own_place, "d", "title: x\nextends: tsubam\n")
     assert refusal(profile="d").startswith(f"{folder / 'd.yml'}:2: extends: no profile 'tsubam'\ndid you mean tsubame")
     own_profile(own_place, "e", "title: x\nextends: [abci]\n")
