@@ -20,6 +20,7 @@ kubectl logs --prefix  ``[pod/trainer-0/main] text``               host
 MPICH, Intel MPI -l    ``[3] text``                                rank, once NCCL's lines show that it is one
 accelerate test        ``stderr: text``                            stream
 Open MPI, UCX          ``[node01:1234] text``                      host; stays in the text
+PALS mpiexec -l        ``node01.site.org 3: text``                 host, rank
 SGLang                 ``[2025-05-01 10:00:00 TP3] text``           rank, time
 CloudWatch             ``  | 2024-11-28T07:42:11.526Z | text``      time
 mpirun with timestamp  ``Fri Aug 11 12:31:45 2023[1,3]<stdout>:``  time
@@ -32,7 +33,7 @@ import re
 
 import msgspec
 
-from hpcjob.logs.prefixes import OF_A_LINE, OF_A_RANK, PREFIX, PREFIXES_AT_MOST, STEPD, is_host, iso
+from hpcjob.logs.prefixes import CRAY_NODE, OF_A_LINE, OF_A_RANK, PREFIX, PREFIXES_AT_MOST, STEPD, is_host, iso
 
 LINE_LIMIT_BYTES = 512 * 1024
 """Bytes of a line that are kept; the rest of a longer one is dropped, so that memory stays bounded."""
@@ -210,6 +211,10 @@ class LineParser:
                     rank = int(match["tp_rank"])
             elif kind == "column":
                 pass
+            elif kind == "numbered":
+                if not self._is_numbered(match["numbered_host"]):
+                    break
+                host, rank = match["numbered_host"], int(match["numbered"])
             elif kind == "ray":
                 host = host or match["ray_host"]
                 pid = None if match["ray_pid"] is None else int(match["ray_pid"])
@@ -260,3 +265,7 @@ class LineParser:
 
     def _is_host(self, name: str) -> bool:
         return name in self._hosts or is_host(name)
+
+    def _is_numbered(self, name: str) -> bool:
+        """Whether a name before a number is a host: ``Step 3: `` is none, so without a domain it must be known."""
+        return name in self._hosts or ("." in name and is_host(name)) or CRAY_NODE.fullmatch(name) is not None

@@ -99,6 +99,7 @@ _FIELDS: dict[str, tuple[str, _Reader]] = {
     "HFU": ("hfu_percent", _number),
     "lm_loss": ("loss", _number),
     "lm loss": ("loss", _number),
+    "loss": ("loss", _number),
     "loss scale": ("loss_scale", _number),
     "grad norm": ("grad_norm", _number),
     "global batch size": ("global_batch", _count),

@@ -27,6 +27,7 @@ PREFIX = re.compile(
     |(?P<journal_host>[A-Za-z0-9][\w.-]{0,252})[ ](?=kernel:)
     |(?P<nccl_host>[A-Za-z0-9][\w.-]{0,252}):(?P<pid>\d{1,10}):\d{1,10}[ ](?:\[\d+\][ ])?
         (?=[^ ]*[ ]?(?:\(\w+\)[ ])?NCCL[ ])
+    |(?P<numbered_host>[A-Za-z][A-Za-z0-9-]{0,62}(?:\.[A-Za-z0-9-]{1,62}){0,8})[ ](?P<numbered>\d{1,7}):[ ]
     |(?P<host>[A-Za-z0-9][A-Za-z0-9.-]{0,252}):[ ]
     """,
     re.VERBOSE,
@@ -42,6 +43,8 @@ _NO_HOSTS = re.compile(
     r"tree|line|row|col|column|top|acc|f|eth|ib|bond|hsn|nvme|loop|efa|mlx|nvidia-[a-z]+)-?\d+",
     re.IGNORECASE,
 )
+CRAY_NODE = re.compile(r"x\d{1,5}c\d{1,2}s\d{1,3}b\d{1,2}n\d{1,2}")
+"""The name of a node by its place: cabinet, chassis, slot, board, node."""
 STEPD = "slurmstepd-"
 """What Slurm puts before a node's name."""
 _FILES = (".py", ".cpp", ".cc", ".cu", ".c", ".h", ".hpp", ".rs")

@@ -10,9 +10,10 @@ from hpcjob.logs.trainer_fields import IS
 
 _STEP = lazy(
     r"(?<![\w/])(?:global_step/max_steps|global[_ ]step|train/step|num_updates|current_steps|[Ii]teration|[Ii]ter"
-    rf"|[Ss]tep|STEP)s?{IS}\[?(\d{{1,12}})"
+    rf"|[Ss]tep|STEP)s?{IS}(?:\[[ ]{{0,8}})?(\d{{1,12}})"
     r"(?![\d.]*\d?[a-zA-Z%])(?:[ ]?(?:/|of)[ ]{0,8}(\d{1,12})|, \"total_steps\": (\d{1,12}))?"
-    r"|(?<![\w/])(?:[Ii]t|[Bb]atch|Iter\(train\))[ ]{1,8}\[?[ ]{0,8}(\d{1,12})/[ ]{0,8}(\d{1,12})"
+    r"|(?<![\w/])(?:[Ii]t|[Bb]atch:?|Iter\(train\))[ ]{1,8}\[?[ ]{0,8}(\d{1,12})/[ ]{0,8}(\d{1,12})"
+    r"|(?<![\w/])[Bb]atch: (\d{1,12})(?![\d./]*\d?[a-zA-Z%])"
 )
 # Bars, fairseq's 'epoch 002:    225 / 1975', torchvision's 'Epoch: [0][ 415/1736]' and MMEngine's
 # 'Epoch(train)  [83][  50/2693]', Keras' '32/1875 [..', timm's 'Train: 0 [  50/2502 (  2%)]', OpenPCDet's

@@ -29,7 +29,7 @@ _LOSS = lazy(
     rf"(?<![\w])(?P<kind>(?:[A-Za-z][A-Za-z_/.-]{{0,30}}[ _/-]|(?:[a-z]{{1,20}}/)?CrossEntropy"
     rf"|(?:train|training|lm|val|valid|validation|eval|test))?)"
     r"[Ll]oss(?:_step|/train/total)?"
-    r"(?: at (?:step|iteration) \d{1,12}| (?P<after>train|val|valid|eval|test)(?: \([^)]{1,20}\))?)?"
+    r"(?: is| at (?:step|iteration) \d{1,12}| (?P<after>[Tt]rain|[Vv]al(?:id)?|[Ee]val|[Tt]est)(?: \([^)]{1,20}\))?)?"
     rf"{IS}"
     rf"(?P<value>{NUMBER})(?![\w%])"
 )
@@ -97,7 +97,7 @@ def _losses(text: str) -> tuple[str | None, str | None]:
     plain = False
     for match in _LOSS.finditer(text):
         kind = match["kind"].rstrip("_/ -")
-        if _HELD_OUT.search(kind) or match["after"] in ("val", "valid", "eval", "test"):
+        if _HELD_OUT.search(kind) or (match["after"] or "").lower() in ("val", "valid", "eval", "test"):
             held_out = held_out or match["value"]
         elif _PARTS.search(kind):
             continue

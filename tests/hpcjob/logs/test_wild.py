@@ -79,6 +79,10 @@ def events_of(text: str) -> list[tuple[Any, ...]]:
             ],
         ),
         ("\t Train loss/train/total: 11.6\n[step=3]\n", []),
+        (
+            "2022-01-05 21:36:32,809 [INFO] step 190, Loss 0.6758, Loss Test 0.3793, LR 0.2000\n",
+            [(190, None, 0.6758), ("held out", 190, 0.3793)],
+        ),
     ],
 )
 def test_numbers_over_several_lines(text: str, expected: list[tuple[Any, ...]]) -> None:
