@@ -35,8 +35,9 @@ def scripts_of(system: str) -> dict[str, str]:
 
 
 def is_over(system: str, record: Record) -> bool:
-    """Whether the scheduler, asked without faults, no longer has the job."""
-    ids = _said("squeue", "-h", "-o", "%i") if system == "slurm" else _said("qstat")
+    """Whether the scheduler, asked without faults, has the job no more, or as one that has ended and is completing."""
+    alive = ("squeue", "-h", "-t", "pending,configuring,running,suspended", "-o", "%i")
+    ids = _said(*alive) if system == "slurm" else _said("qstat")
     return record.id not in {line.split()[0] for line in ids.splitlines() if line.strip()}
 
 

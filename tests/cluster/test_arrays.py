@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.test_gridengine import GridEngineUser, cell
 from tests.cluster.test_gridengine import user as gridengine_user
-from tests.cluster.testbed.processes import wait_until
+from tests.cluster.testbed.processes import PATIENCE_S, wait_until
 from tests.cluster.user import BIN, User
 
 pytestmark = pytest.mark.cluster
@@ -56,7 +56,7 @@ def test_array(somebody: User) -> None:
 
 def test_cancel_one_element_and_what_waits_for_the_array(somebody: User) -> None:
     """One element is cancelled, the others go on; then the array; a job that wanted it to end well does not run."""
-    array = somebody.submit(somebody.write_job("many", kind="cpu", command=["sleep", "120"], array="3-7:2%1"))
+    array = somebody.submit(somebody.write_job("many", kind="cpu", command=["sleep", "600"], array="3-7:2%1"))
     after = somebody.submit(somebody.write_job("after", kind="cpu", command=["true"]), "--after", array)
     somebody.wait_for_state(f"{array}_3", "RUNNING")
     assert somebody.status(f"{array}_7")["state"] == "PENDING", "one at once"
@@ -66,7 +66,9 @@ def test_cancel_one_element_and_what_waits_for_the_array(somebody: User) -> None
     assert somebody.status(f"{array}_5")["state"] in ("RUNNING", "PENDING")
     somebody.hpcjob("cancel", array)
     somebody.wait_for_state(array, "CANCELLED")
-    wait_until(lambda: somebody.status(after)["state"] in ("CANCELLED", "FAILED"), 60, "the job after it goes on")
+    wait_until(
+        lambda: somebody.status(after)["state"] in ("CANCELLED", "FAILED"), PATIENCE_S, "the job after it goes on"
+    )
     assert not list(somebody.jobdir(after).glob("*_log.out")), "its command has run"
 
 

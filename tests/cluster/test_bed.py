@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -10,9 +11,9 @@ import pytest
 
 from tests.cluster.testbed import Testbed
 from tests.cluster.testbed.bed import recorded_hosts
-from tests.cluster.testbed.hosts import namespaces_of, wait_for_end
+from tests.cluster.testbed.hosts import held_namespaces, wait_for_end
 from tests.cluster.testbed.modules import init_script
-from tests.cluster.testbed.processes import processes_in, wait_until
+from tests.cluster.testbed.processes import PATIENCE_S, processes_in, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -35,7 +36,7 @@ def state_of(bed: Testbed, job: str) -> str:
     return words[0] if words else ""
 
 
-def wait_for_state(bed: Testbed, job: str, state: str, timeout_s: float = 60) -> None:
+def wait_for_state(bed: Testbed, job: str, state: str, timeout_s: float = PATIENCE_S) -> None:
     """Wait until the accounting says ``state``."""
     wait_until(lambda: state_of(bed, job) == state, timeout_s, f"job {job} is not {state}")
 
@@ -129,14 +130,15 @@ def test_modules_load_or_fail(bed: Testbed) -> None:
 def test_second_bed_without_accounting_runs_beside_the_first(bed: Testbed) -> None:
     """Two beds with the same names and ports do not meet, and Slurm runs without a data base."""
     job = sbatch(bed, "sleep 300")
-    with Testbed(has_accounting=False) as other:
-        assert other.login.run("squeue", "-h", "-o", "%i").stdout == ""
-        assert other.login.run("srun", "hostname", cwd=other.work).stdout == "node1\n"
-        assert other.login.run("sacct", check=False).returncode != 0
-        folder, namespaces = other.folder, namespaces_of(other.hosts.by_name.values())
-        assert processes_in(namespaces)
-    assert not processes_in(namespaces)
-    assert not folder.exists()
+    with contextlib.ExitStack() as held:
+        with Testbed(has_accounting=False) as other:
+            assert other.login.run("squeue", "-h", "-o", "%i").stdout == ""
+            assert other.login.run("srun", "hostname", cwd=other.work).stdout == "node1\n"
+            assert other.login.run("sacct", check=False).returncode != 0
+            namespaces = held.enter_context(held_namespaces(other.hosts.by_name.values()))
+            assert processes_in(namespaces)
+        assert not processes_in(namespaces)
+    assert not other.folder.exists()
     assert job in bed.login.run("squeue", "-h", "-o", "%i").stdout.split()
     bed.login.run("scancel", job)
 
@@ -145,13 +147,14 @@ def test_nothing_is_left_when_the_owner_is_killed(services: None, tmp_path_facto
     """SIGKILL of the process that owns a bed ends all its hosts; the next bed removes the folder it left."""
     base = tmp_path_factory.mktemp("beds")
     owner = subprocess.Popen([sys.executable, "-c", OWNER, base], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    with owner:
-        assert owner.stdout is not None
-        assert owner.stdout.readline() == b"up\n"
-        namespaces = namespaces_of(recorded_hosts(base / "doomed").values())
-        assert len(namespaces) == 3
-        owner.send_signal(signal.SIGKILL)
-    wait_for_end(namespaces, timeout_s=10)
+    with contextlib.ExitStack() as held:
+        with owner:
+            assert owner.stdout is not None
+            assert owner.stdout.readline() == b"up\n"
+            namespaces = held.enter_context(held_namespaces(recorded_hosts(base / "doomed").values()))
+            assert len(namespaces) == 3
+            owner.send_signal(signal.SIGKILL)
+        wait_for_end(namespaces)
     assert (base / "doomed").exists()
     with Testbed(has_accounting=False, base=base):
         assert not (base / "doomed").exists()

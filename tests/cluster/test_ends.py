@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from tests.cluster.testbed import Testbed
-from tests.cluster.testbed.processes import wait_until
+from tests.cluster.testbed.processes import PATIENCE_S, oldest, wait_until
 from tests.cluster.training import Training
 from tests.cluster.user import User
 
@@ -17,7 +17,6 @@ pytestmark = pytest.mark.cluster
 
 LAUNCHERS = ("mpirun", "pdsh", "srun", "torchrun")
 MARK = "a-rank-of-this-test"
-GONE_WITHIN_S = 30
 SAVED_FOR_WALLTIME, STOPPED = 85, 86
 ENDLESS = 20_000  # iterations: minutes, and an index map that is made in a moment
 
@@ -69,9 +68,9 @@ def test_no_process_is_left_after_kill(user: User, bed: Testbed, launcher: str, 
         "launcher": LAUNCHER_PROCESS[launcher],
         "script": ("node1", "slurm_script"),
     }[victim]
-    os.kill(min(processes(bed, host, words)), signal.SIGKILL)
+    os.kill(oldest(processes(bed, host, words)), signal.SIGKILL)
 
-    wait_until(lambda: on_nodes(bed) <= idle, GONE_WITHIN_S, f"processes are left after kill -9 of the {victim}")
+    wait_until(lambda: on_nodes(bed) <= idle, PATIENCE_S, f"processes are left after kill -9 of the {victim}")
     assert user.wait(id_) not in (0, SAVED_FOR_WALLTIME, STOPPED)
     assert user.status(id_)["state"] == "FAILED"
 

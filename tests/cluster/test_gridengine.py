@@ -19,7 +19,7 @@ from tests.cluster.testbed import Testbed, gridengine
 from tests.cluster.testbed.bed import REPOSITORY
 from tests.cluster.testbed.gridengine import GROUPS, GridEngine
 from tests.cluster.testbed.modules import init_script
-from tests.cluster.testbed.processes import wait_until
+from tests.cluster.testbed.processes import PATIENCE_S, wait_until
 from tests.cluster.training import Training
 from tests.cluster.user import BIN, User
 from tests.hpcjob.terminal import type_into
@@ -70,7 +70,7 @@ def user(bed: Testbed, cell: GridEngine, request: pytest.FixtureRequest) -> Iter
     )
     yield user
     bed.login.run("qdel", "-f", "-u", "root", check=False)
-    wait_until(lambda: not bed.login.run("qstat").stdout, 30, "jobs are left in the queue")
+    wait_until(lambda: not bed.login.run("qstat").stdout, PATIENCE_S, "jobs are left in the queue")
 
 
 def test_pending_running_cancelled(user: GridEngineUser) -> None:
@@ -116,30 +116,30 @@ def test_timeout(user: GridEngineUser) -> None:
 
 def test_killed_while_accounting_lags(user: GridEngineUser, cell: GridEngine) -> None:
     """Gone from the queue, no exit record, not in qacct yet: UNKNOWN, which is no end; then FAILED with its signal."""
-    text = cell.qconf("-sconf", "global")
-    slow = cell.folder / "conf" / "slow"
-    slow.write_text(text.replace("accounting_flush_time=00:00:00", "accounting_flush_time=00:00:12"))
-    cell.qconf("-Mconf", _named(slow, "global"))
-    # Once a record appears, the next one has its 12 s before it.
-    first = user.run("qsub", "-terse", "-b", "y", "-o", "/dev/null", "-j", "y", "true").stdout.strip()
-    known = ["qacct", "-j", first]
-    wait_until(lambda: user.run(*known, check=False).returncode == 0, 60, "no record", pause_s=0.2)
-    kill_script = ["sh", "-c", "kill -9 $(ps -o ppid= $PPID); sleep 60"]
-    job = user.submit(user.write_job("killed", kind="cpu", command=kill_script))
-    user.wait_for_state(job, "UNKNOWN")
-    assert "not in the queue, no exit record" in user.status(job)["reason"]
+    little = ["qsub", "-terse", "-b", "y", "-o", "/dev/null", "-j", "y", "true"]
+    set_flush_time(cell, "01:00:00")
+    try:
+        # The master has planned one more flush; once a record appears, the next one has its hour before it.
+        first = user.run(*little).stdout.strip()
+        wait_until(lambda: user.run("qacct", "-j", first, check=False).returncode == 0, PATIENCE_S, "no record")
+        kill_script = ["sh", "-c", "kill -9 $(ps -o ppid= $PPID); sleep 60"]
+        job = user.submit(user.write_job("killed", kind="cpu", command=kill_script))
+        user.wait_for_state(job, "UNKNOWN")
+        assert "not in the queue, no exit record" in user.status(job)["reason"]
+    finally:
+        set_flush_time(cell, "00:00:00")
+    user.run(*little)  # whose record takes along those before it
     user.wait_for_state(job, "FAILED")
     assert user.status(job)["exit_code"] == 137
-    slow.write_text(text)
-    cell.qconf("-Mconf", _named(slow, "global"))
 
 
-def _named(path: Path, name: str) -> Path:
-    """Return a copy with the name that qconf takes for that of the configuration."""
-    folder = path.parent / "named"
+def set_flush_time(cell: GridEngine, time: str) -> None:
+    """Let the master write its accounting this often; 00:00:00: each record at once."""
+    text = re.sub(r"accounting_flush_time=\S+", f"accounting_flush_time={time}", cell.qconf("-sconf", "global"))
+    folder = cell.folder / "conf" / "changed"
     folder.mkdir(exist_ok=True)
-    (folder / name).write_text(path.read_text())
-    return folder / name
+    (folder / "global").write_text(text)  # qconf takes the file's name for that of the configuration
+    cell.qconf("-Mconf", folder / "global")
 
 
 def test_error_state(user: GridEngineUser) -> None:

@@ -14,7 +14,7 @@ import yaml
 
 from tests.cluster.testbed.bed import REPOSITORY
 from tests.cluster.testbed.hosts import namespaces_of
-from tests.cluster.testbed.processes import processes_in, wait_until
+from tests.cluster.testbed.processes import PATIENCE_S, oldest, processes_in, wait_until
 from tests.cluster.training import ITERATIONS, Training
 from tests.cluster.user import BIN, User
 
@@ -31,7 +31,6 @@ python ./deepy.py train.py -d configs tiny.yml two_nodes.yml
 """
 _LOSS = re.compile(r"iteration +(\d+)/.*\| lm_loss: (\S+) ")
 _RANK = "-m neoxlite train"
-MOST_S = 30  # from the death of a rank to the end of all
 
 
 @pytest.fixture
@@ -82,7 +81,7 @@ def test_both_scripts_train(neox: User) -> None:
     assert "hostfile hostfile: 2 hosts (node1, node2), 2 processes each, 4 in all, by pdsh" in log
     assert curves[0][ITERATIONS] < curves[0][1] - 1
     assert curves[1] == pytest.approx(curves[0], abs=1e-5, rel=0)
-    assert ranks(neox) == []
+    wait_until(lambda: ranks(neox) == [], PATIENCE_S, "processes are left")
 
 
 def test_the_death_of_a_rank_ends_all(neox: User) -> None:
@@ -95,8 +94,8 @@ def test_the_death_of_a_rank_ends_all(neox: User) -> None:
         second = processes_in(namespaces_of([neox.bed.nodes[1]]))
         victim = next(pid for pid, command in second.items() if command.split()[1:4] == _RANK.split())
         subprocess.run(["kill", "-KILL", str(victim)], check=True)
-        assert process.wait(MOST_S) == 1 or process.returncode == 137, output.read_text()
-        wait_until(lambda: ranks(neox) == [], MOST_S, "processes are left")
+        assert process.wait(PATIENCE_S) == 1 or process.returncode == 137, output.read_text()
+        wait_until(lambda: ranks(neox) == [], PATIENCE_S, "processes are left")
     finally:
         process.kill()
         process.wait()
@@ -111,14 +110,14 @@ def test_ctrl_c_saves_and_ends_with_its_code(neox: User) -> None:
     try:
         wait_until(lambda: len(losses(output.read_text())) > 2, 180, "waited for iterations")
         here = processes_in(namespaces_of([neox.bed.login])).items()
-        launcher = next(pid for pid, command in here if "deepy.py" in command)
+        launcher = oldest(pid for pid, command in here if "deepy.py" in command)
         subprocess.run(["kill", f"-{signal.SIGINT.value}", str(launcher)], check=True)
-        assert process.wait(90) == 86, output.read_text()
+        assert process.wait(PATIENCE_S) == 86, output.read_text()
     finally:
         process.kill()
         process.wait()
     assert (neox.folder / "checkpoints/latest").read_text().startswith("global_step")
-    assert ranks(neox) == []
+    wait_until(lambda: ranks(neox) == [], PATIENCE_S, "processes are left")
 
 
 def test_a_folder_that_is_not_shared_is_told_at_once(neox: User) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.testbed import Testbed
-from tests.cluster.testbed.processes import wait_until
+from tests.cluster.testbed.processes import PATIENCE_S, wait_until
 from tests.cluster.user import BIN, PROFILE, User
 
 pytestmark = pytest.mark.cluster
@@ -86,7 +86,7 @@ def test_attach_with_log_of_a_foreign_script(user: User) -> None:
     (user.folder / "foreign.sh").write_text(script)
     id_ = user.run("sbatch", "--parsable", "foreign.sh").stdout.strip()
     log = user.folder / f"slurm-{id_}.out"
-    wait_until(log.exists, 20, "the foreign script does not start")
+    wait_until(log.exists, PATIENCE_S, "the foreign script does not start")
     user.hpcjob("attach", id_, log, "--profile", PROFILE, "--name", "foreign")
     assert user.wait("foreign") == 3, "its code is in the accounting alone, which may lag behind the queue"
     assert "words of a foreign script" in user.log("foreign")
@@ -105,7 +105,7 @@ def test_submission_whose_answer_is_lost_is_found_not_repeated(user: User, bed: 
             submitting.wait(message_timeout_s + 2)
     finally:
         os.kill(controller, signal.SIGCONT)
-    assert submitting.wait(60) == 0, (user.folder / "submit.out").read_text()
+    assert submitting.wait(PATIENCE_S) == 0, (user.folder / "submit.out").read_text()
     ids = user.run("squeue", "--noheader", "--name=lost", "--format=%i").stdout.split()
     assert [user.status("lost")["id"]] == ids
 

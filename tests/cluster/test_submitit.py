@@ -17,7 +17,7 @@ from tests.cluster.test_gridengine import user as gridengine_user
 from tests.cluster.testbed import Testbed
 from tests.cluster.testbed.bed import REPOSITORY
 from tests.cluster.testbed.gridengine import GROUPS
-from tests.cluster.testbed.processes import wait_until
+from tests.cluster.testbed.processes import PATIENCE_S, wait_until
 from tests.cluster.user import PROFILE, User
 from tests.hpcjob.plugins.conftest import site_packages
 
@@ -77,7 +77,7 @@ def test_warned_before_the_walltime(user: User, gridengine_user: GridEngineUser,
 def test_a_node_is_lost(user: User, bed: Testbed, packages: Path) -> None:
     """Slurm starts the job anew on the other node."""
     run(user, packages, "hpcjob", {"hpcjob_profile": PROFILE}, "node_lost")
-    wait_until(bed.slurm.idle, 60, "the node does not come back")
+    wait_until(bed.slurm.idle, PATIENCE_S, "the node does not come back")
 
 
 @pytest.mark.full

@@ -15,7 +15,7 @@ from tests.cluster.test_gridengine import GridEngineUser, cell
 from tests.cluster.test_gridengine import user as gridengine_user
 from tests.cluster.testbed import Testbed
 from tests.cluster.testbed.gridengine import GROUPS, GridEngine
-from tests.cluster.testbed.processes import ProcessId, wait_until
+from tests.cluster.testbed.processes import PATIENCE_S, ProcessId, start_ticks, wait_until
 from tests.cluster.training import Training
 from tests.cluster.user import BIN, PROFILE, User
 
@@ -62,7 +62,7 @@ def test_slurm_hold_release_suspend_and_node_lost(user: User, bed: Testbed) -> N
         assert user.wait(second) != 0
     finally:  # it may have come back by itself
         user.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
-        wait_until(bed.slurm.idle, 60, "the node does not come back")
+        wait_until(bed.slurm.idle, PATIENCE_S, "the node does not come back")
 
 
 @pytest.mark.full
@@ -97,7 +97,7 @@ def test_slurm_controller_frozen_or_down_and_back(user: User, bed: Testbed, trou
     else:  # what it had no time to save is lost with it
         before_ns = bed.slurm.saved_ns()
         user.run("scontrol", "update", f"jobid={waiting}", "comment=to be saved")
-        wait_until(lambda: bed.slurm.saved_ns() > before_ns, 60, "the controller does not save its jobs")
+        wait_until(lambda: bed.slurm.saved_ns() > before_ns, PATIENCE_S, "the controller does not save its jobs")
         ProcessId.of(controller).kill()
     try:
         for job in (running, waiting):
@@ -117,7 +117,7 @@ def test_slurm_controller_frozen_or_down_and_back(user: User, bed: Testbed, trou
     assert user.wait(waiting, timeout_s=300) == 0
     late = user.run("sacct", "-X", "-n", "-P", "--name=late", "--format=JobID").stdout.split()
     assert len(late) <= 1, "the submission that was not answered was made twice"
-    wait_until(bed.slurm.idle, 60, "the nodes do not come back")
+    wait_until(bed.slurm.idle, PATIENCE_S, "the nodes do not come back")
 
 
 @pytest.mark.full
@@ -182,7 +182,9 @@ def test_gridengine_node_dies(gridengine_user: GridEngineUser, bed: Testbed, sec
     user.wait_for_state(job, "RUNNING")
     node = bed.hosts.by_name[second_node_alone]
     os.kill(process_of(bed, second_node_alone, "sge_execd"), signal.SIGKILL)
-    for pid, command in sorted(node.processes().items()):  # the script before its command, whose end it would note
+    commands = node.processes()
+    for pid in sorted(commands, key=lambda pid: (start_ticks(pid) or 0, pid)):  # the script before what it would note
+        command = commands[pid]
         if "sge_shepherd" in command or "job_scripts" in command or str(user.folder) in command:
             with contextlib.suppress(ProcessLookupError):  # ended with the one before it
                 os.kill(pid, signal.SIGKILL)

@@ -40,7 +40,7 @@ class User:
         path.write_text(yaml.safe_dump({"schema": 1, "name": name, **keys}, sort_keys=False))
         return path
 
-    def run(self, *argv: str | Path, check: bool = True, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+    def run(self, *argv: str | Path, check: bool = True, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
         """Run any command on the login host, in the user's folder."""
         return self.bed.login.run(*argv, cwd=self.folder, env=self.environment, check=check, timeout_s=timeout_s)
 
@@ -48,7 +48,7 @@ class User:
         """Start any command as `run` does, and go on."""
         return self.bed.login.start(*argv, output=output, cwd=self.folder, env=self.environment)
 
-    def hpcjob(self, *arguments: str | Path, check: bool = True, timeout_s: float = 120) -> str:
+    def hpcjob(self, *arguments: str | Path, check: bool = True, timeout_s: float = 240) -> str:
         """Run hpcjob, which must end well; what it printed."""
         return self.run(BIN / "hpcjob", *arguments, check=check, timeout_s=timeout_s).stdout
 
@@ -65,7 +65,7 @@ class User:
         """The job's directory."""
         return Path(self.status(job)["jobdir"])
 
-    def wait_for(self, job: str, condition: Callable[[], bool], what: str, timeout_s: float = 120) -> None:
+    def wait_for(self, job: str, condition: Callable[[], bool], what: str, timeout_s: float = 240) -> None:
         """Poll until ``condition`` holds; if it does not, or the job ends before, the error has its status and log."""
 
         def holds_or_has_ended() -> bool:
@@ -78,11 +78,11 @@ class User:
         except TestbedError as error:
             raise TestbedError(f"{error}: {self.status(job)}\n{self.log(job)}") from None
 
-    def wait_for_state(self, job: str, state: str, timeout_s: float = 90) -> None:
+    def wait_for_state(self, job: str, state: str, timeout_s: float = 240) -> None:
         """Ask ``hpcjob status`` until it says ``state``."""
         self.wait_for(job, lambda: self.status(job)["state"] == state, state, timeout_s)
 
-    def wait(self, job: str, timeout_s: float = 120) -> int:
+    def wait(self, job: str, timeout_s: float = 240) -> int:
         """Wait with ``hpcjob wait``; the code it ends with, which is the job's."""
         return self.run(BIN / "hpcjob", "wait", job, check=False, timeout_s=timeout_s).returncode
 

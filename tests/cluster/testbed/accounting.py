@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cluster.testbed.hosts import Host
-from tests.cluster.testbed.processes import wait_until
+from tests.cluster.testbed.processes import PATIENCE_S, wait_until
 
 DATA = "/dev/shm/mariadb"  # a tmpfs of the login host: making the system tables takes 0.5 s there, 5 s on a disk
 
@@ -54,8 +54,9 @@ def start(login: Host, folder: Path) -> None:
     def answers(*command: str) -> bool:
         return login.run(*command, check=False).returncode == 0
 
-    wait_until(lambda: answers(*client, "select 1"), 30, f"mariadbd does not answer: see {folder}/log")
+    wait_until(lambda: answers(*client, "select 1"), PATIENCE_S, f"mariadbd does not answer: see {folder}/log")
     user = "create user slurm@127.0.0.1 identified by 'testbed'; grant all on slurm_acct_db.* to slurm@127.0.0.1;"
     login.run(*client, user)
     login.run("slurmdbd")
-    wait_until(lambda: answers("sacctmgr", "-n", "list", "cluster"), 30, f"slurmdbd does not answer: see {folder}/log")
+    ask = ("sacctmgr", "-n", "list", "cluster")
+    wait_until(lambda: answers(*ask), PATIENCE_S, f"slurmdbd does not answer: see {folder}/log")

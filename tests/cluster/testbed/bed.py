@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.cluster.testbed import cgroups
-from tests.cluster.testbed.hosts import Host, Hosts, namespaces_of, wait_for_end
+from tests.cluster.testbed.hosts import Host, Hosts, held_namespaces, wait_for_end
 from tests.cluster.testbed.modules import ModuleTree
 from tests.cluster.testbed.processes import ProcessId
 from tests.cluster.testbed.requirements import SYSTEM_PATH
@@ -94,9 +94,9 @@ class Testbed:
 
     def down(self) -> None:
         """End every process and remove the run folder."""
-        namespaces = namespaces_of(self.hosts.by_name.values())
-        self.hosts.down()
-        wait_for_end(namespaces)
+        with held_namespaces(self.hosts.by_name.values()) as namespaces:
+            self.hosts.down()
+            wait_for_end(namespaces)
         cgroups.remove(self.folder.name)
         for end in (self._owner_read, self._owner_write):
             os.close(end)
@@ -150,10 +150,10 @@ def recorded_hosts(folder: Path) -> dict[str, Host]:
 def end(folder: Path) -> None:
     """Take down a bed that another process brought up."""
     hosts = recorded_hosts(folder).values()
-    namespaces = namespaces_of(hosts)
-    for host in reversed(hosts):
-        host.holder.kill()
-    wait_for_end(namespaces)
+    with held_namespaces(hosts) as namespaces:
+        for host in reversed(hosts):
+            host.holder.kill()
+        wait_for_end(namespaces)
     cgroups.remove(folder.name)
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 from tests.cluster.testbed.hosts import Host, Hosts
-from tests.cluster.testbed.processes import wait_until
+from tests.cluster.testbed.processes import PATIENCE_S, wait_until
 
 PROGRAMS = Path("/usr/lib/gridengine")
 SHARE = Path("/usr/share/gridengine")
@@ -96,7 +96,7 @@ report_variables      NONE
 # What differs from Debian's values: everything happens as soon as it can, and root may submit.
 GLOBAL = {
     "load_report_time": "00:00:02",
-    "max_unheard": "00:00:12",
+    "max_unheard": "00:00:30",
     "reschedule_unknown": "00:00:05",
     "min_uid": "0",
     "min_gid": "0",
@@ -158,14 +158,17 @@ class GridEngine:
         self._configure()
         for node in self.hosts.nodes:
             self.start_execd(node)
-        wait_until(self.ready, 30, f"the queue instances do not come up: see {self.folder}")
+        wait_until(self.ready, PATIENCE_S, f"the queue instances do not come up: see {self.folder}")
 
     def start_qmaster(self) -> None:
         """Start the master; returns when it answers."""
         self.hosts.login.run(PROGRAMS / "sge_qmaster", env=_ENVIRONMENT)
-        answers = [PROGRAMS / "qconf", "-sh"]
-        login = self.hosts.login
-        wait_until(lambda: login.run(*answers, env=_ENVIRONMENT, check=False).returncode == 0, 30, "no sge_qmaster")
+        ask = [PROGRAMS / "qconf", "-sh"]
+
+        def answers() -> bool:
+            return self.hosts.login.run(*ask, env=_ENVIRONMENT, check=False).returncode == 0
+
+        wait_until(answers, PATIENCE_S, "no sge_qmaster")
 
     def start_execd(self, node: Host) -> None:
         """Start the daemon of one node."""

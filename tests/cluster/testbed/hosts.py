@@ -6,17 +6,18 @@ nothing leads out of it, and two test beds with the same names and addresses do 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.cluster.testbed import ssh
-from tests.cluster.testbed.processes import ProcessId, TestbedError, pid_namespace, processes_in, wait_until
+from tests.cluster.testbed.processes import PATIENCE_S, ProcessId, TestbedError, pid_namespace, processes_in, wait_until
 from tests.cluster.testbed.requirements import SYSTEM_PATH
 
 NETWORK = "10.77.0"
@@ -43,7 +44,7 @@ class Host:
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
         stdin: str | None = None,
-        timeout_s: float = 120.0,
+        timeout_s: float = 240.0,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on this host with a login user's environment plus ``env``; output as text.
@@ -185,6 +186,23 @@ def namespaces_of(hosts: Iterable[Host]) -> set[str]:
     return {host.namespace for host in hosts if host.namespace is not None}
 
 
-def wait_for_end(namespaces: set[str], timeout_s: float = 10.0) -> None:
+@contextlib.contextmanager
+def held_namespaces(hosts: Iterable[Host]) -> Iterator[set[str]]:
+    """PID namespaces of those hosts that are up, kept from the kernel, which gives their numbers to new ones at once.
+
+    So what is found in one of them later is of this test bed, and not of another that has come up meanwhile.
+    """
+    with contextlib.ExitStack() as held:
+        found = set()
+        for host in hosts:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                handle = os.open(f"/proc/{host.holder.pid}/ns/pid", os.O_RDONLY)
+                held.callback(os.close, handle)
+                if host.holder.alive:
+                    found.add(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        yield found
+
+
+def wait_for_end(namespaces: set[str]) -> None:
     """Wait until no process is left in these PID namespaces."""
-    wait_until(lambda: not processes_in(namespaces), timeout_s, "processes of the test bed are left")
+    wait_until(lambda: not processes_in(namespaces), PATIENCE_S, "processes of the test bed are left")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,10 @@ class TestbedError(RuntimeError):
     """The test bed could not do what was asked."""
 
     __test__ = False
+
+
+PATIENCE_S = 120.0
+"""How long to wait for what must happen: the tests run several clusters beside one another on two cores."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class ProcessId:
         """Whether it still runs (a zombie does not)."""
         return start_ticks(self.pid) == self.start_ticks
 
-    def kill(self, timeout_s: float = 10.0) -> None:
+    def kill(self, timeout_s: float = PATIENCE_S) -> None:
         """SIGKILL it and wait until it is gone."""
         if not self.alive:
             return
@@ -47,10 +52,15 @@ class ProcessId:
 def start_ticks(pid: int) -> int | None:
     """Start time of a process in clock ticks since boot (proc(5), field 22 of stat); None if it is not running."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
     return None if fields[0] in "ZX" else int(fields[19])
+
+
+def oldest(pids: Iterable[int]) -> int:
+    """The process that started first; pids come round again, so that the least one may be a child's."""
+    return min(pids, key=lambda pid: (start_ticks(pid) or sys.maxsize, pid))
 
 
 def pid_namespace(pid: int) -> str | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.cluster.testbed import accounting, cgroups
 from tests.cluster.testbed.hosts import Host, Hosts
-from tests.cluster.testbed.processes import ProcessId, wait_until
+from tests.cluster.testbed.processes import PATIENCE_S, ProcessId, wait_until
 
 SLURM_CONF = """\
 ClusterName=testbed
@@ -33,10 +33,9 @@ JobAcctGatherFrequency=task=5
 MpiDefault=none
 ReturnToService=2
 SlurmctldTimeout=10
-SlurmdTimeout=12
+SlurmdTimeout=60
 MessageTimeout=10
 TCPTimeout=2
-KillWait=3
 MinJobAge=300
 InactiveLimit=0
 PropagateResourceLimits=NONE
@@ -111,7 +110,7 @@ class Slurm:
         self.start_slurmctld()
         for node in self.hosts.nodes:
             self.start_slurmd(node)
-        wait_until(self.idle, 30, f"the nodes do not become idle: see {self.folder}/log")
+        wait_until(self.idle, PATIENCE_S, f"the nodes do not become idle: see {self.folder}/log")
 
     def start_slurmd(self, node: Host) -> None:
         """Start the daemon of one node."""
@@ -128,7 +127,7 @@ class Slurm:
         (controller,) = [pid for pid, command in self.hosts.login.processes().items() if command == "slurmctld"]
         ProcessId.of(controller).kill()
         self.start_slurmctld("-c")
-        wait_until(self.idle, 30, f"the nodes do not become idle: see {self.folder}/log")
+        wait_until(self.idle, PATIENCE_S, f"the nodes do not become idle: see {self.folder}/log")
 
     def saved_ns(self) -> int:
         """When the controller last saved its jobs, in nanoseconds, 0: not yet. It does so seconds after a change."""
@@ -136,9 +135,9 @@ class Slurm:
         return saved.stat().st_mtime_ns if saved.exists() else 0
 
     def idle(self) -> bool:
-        """Whether every node is idle and answers."""
-        states = self.hosts.login.run("sinfo", "-h", "-N", "-p", "debug", "-o", "%T", check=False).stdout.split()
-        return states == ["idle"] * len(self.hosts.nodes)
+        """Whether every node whose host is up is idle and answers."""
+        lines = self.hosts.login.run("sinfo", "-h", "-N", "-p", "debug", "-o", "%N %T", check=False).stdout.splitlines()
+        return {f"{node.name} idle" for node in self.hosts.nodes if node.holder.alive} <= set(lines)
 
     def _write_configuration(self) -> None:
         etc = self.folder / "etc"

@@ -12,7 +12,7 @@ Match host login,node*,{network}.*
   UserKnownHostsFile /dev/null
   StrictHostKeyChecking yes
   BatchMode yes
-  ConnectTimeout 5
+  ConnectTimeout 60
 """
 
 SERVER_CONFIG = """\

@@ -125,13 +125,14 @@ class World:
         script = self.folder / "script.sh"
         script.write_text(render(plan, jobdir=None if jobdir is None else str(jobdir)), encoding="utf-8")
         command, environment, folder = self.start(plan.profile.scheduler.type, script)
+        before = set(self.submit_dir.glob("outputs/*/*"))
         done = subprocess.run(
             command, cwd=folder, env={**environment, **(env or {})}, stdin=subprocess.DEVNULL, capture_output=True,
             timeout=240, check=False,
         )  # fmt: skip
         said = (done.stdout + done.stderr).decode(errors="replace")
-        made = sorted(self.submit_dir.glob("outputs/*/*"), key=lambda path: path.stat().st_ctime_ns)
-        return Run(done.returncode, said, jobdir or (made[-1] if made else self.folder))
+        made = set(self.submit_dir.glob("outputs/*/*")) - before
+        return Run(done.returncode, said, jobdir or (made.pop() if made else self.folder))
 
     def start(self, scheduler: SchedulerName, script: Path) -> tuple[list[str], dict[str, str], Path]:
         """Return command, environment and folder in which ``scheduler`` starts a script."""
