@@ -189,7 +189,8 @@ class Digest:
 
     def is_plain(self, line: Line) -> bool:
         """Whether a line is one of these, and not of a flood."""
-        return self._main(line.source) and "NCCL INFO" not in line.text and not self._excluded(line)
+        of_nccl = "NCCL INFO" in line.text or line.text.startswith("NCCL version ")
+        return self._main(line.source) and not of_nccl and not self._excluded(line)
 
     def _excluded(self, line: Line) -> bool:
         return self._wanted.active and not self._wanted.wants(line)

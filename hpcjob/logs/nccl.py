@@ -86,6 +86,8 @@ class NcclReport:
         self._communicators: dict[str, Communicator] = {}
         self._latest: dict[tuple[str | None, int | None, int], Communicator] = {}
         self.hosts = nccl_hosts.Hosts()
+        self.banners: set[str] = set()
+        """Versions as the first rank tells them without its host: NCCL's own words up to 2.26."""
         self._nodes = 0  # of the largest communicator, as NCCL counts them from 2.19 on
 
     def read(self, line: Line) -> list[Finding]:
@@ -100,6 +102,8 @@ class NcclReport:
             self._init(finding, line)
         elif finding.rule == "nccl-timings":
             self._timings(finding, line)
+        elif finding.rule == "nccl-version" and line.host is None:
+            self.banners.add(finding.fields["version"])
         elif finding.rule == "nccl-nodes":
             self._nodes = max(self._nodes, int(finding.fields["nodes"]))
         else:
@@ -115,7 +119,7 @@ class NcclReport:
     @property
     def seen(self) -> bool:
         """Whether any line of NCCL was read."""
-        return bool(self._fold.groups or self._communicators)
+        return bool(self._fold.groups or self._communicators or self.banners)
 
     @property
     def warnings(self) -> list[Group[Finding]]:
@@ -207,6 +211,8 @@ class NcclReport:
         yield from self._init_rows()
         yield from self._host_rows()
         tabled = _OF_HOSTS if self.hosts.facts else ()
+        for version in sorted(self.banners):
+            yield Row(("banner", version), "info", "version", f"NCCL {version} (told by the first rank)")
         for topic in _ORDER:
             for group in facts:
                 if group.first.topic == topic and topic not in tabled:

@@ -25,7 +25,7 @@ def fold_nccl(report: NcclReport, *, link_gbps: float | None = None) -> Folded:
     """
     hosts = list(report.hosts.facts.values())
     network = "one node" if report.one_node else _network(hosts, link_gbps)
-    parts = [_version(hosts), _ranks(report), network]
+    parts = [_version(hosts, report.banners), _ranks(report), network]
     gdr = [facts.gdr for facts in hosts if facts.gdr is not None]
     if gdr and not report.one_node:
         parts.append(f"GDR {_state(gdr)}")
@@ -38,8 +38,9 @@ def fold_nccl(report: NcclReport, *, link_gbps: float | None = None) -> Folded:
     return Folded(f"{', '.join(filter(None, parts))}: {verdict}", not problems, largest is not None and largest.ready)
 
 
-def _version(hosts: list[HostFacts]) -> str:
-    versions = sorted({version.partition("+")[0] for facts in hosts for version in facts.versions})
+def _version(hosts: list[HostFacts], banners: set[str]) -> str:
+    told = {version for facts in hosts for version in facts.versions} | banners
+    versions = sorted({version.partition("+")[0] for version in told})
     return f"NCCL {' and '.join(versions)}" if versions else "NCCL"
 
 

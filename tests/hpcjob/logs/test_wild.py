@@ -157,3 +157,20 @@ def test_one_node_has_no_network() -> None:
     assert fold_nccl(report).text == "NCCL, 2 ranks, one node: ok"
     report.read(line(f"node01:100:200 [0] {said[4].format(rank=0, nodes=2)}"))
     assert {group.first.rule for group in report.warnings} == {"nccl-no-ib", "nccl-workaround", "nccl-gdr-off"}
+
+
+def test_a_version_without_a_host(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Up to 2.26 the first rank alone tells the version, with no prefix: it counts, and is no line of its own."""
+    log = tmp_path / "x.log"
+    log.write_text(
+        "node01:1:2 [0] NCCL INFO Bootstrap : Using [0]ib0:10.0.0.1<0>\n"
+        "NCCL version 2.21.5+cuda12.4\n"
+        "node01:1:2 [0] NCCL INFO Using network IB\n"
+        "node01:1:2 [0] NCCL INFO comm 0x7f rank 0 nranks 1 cudaDev 0 busId 1000 - Init COMPLETE\n"
+    )
+    main(["tail", str(log)])
+    assert capsys.readouterr().out == "NCCL 2.21.5, 1 rank, one node: ok\n"
+    main(["tail", "--nccl", str(log)])
+    out = capsys.readouterr().out
+    assert "NCCL 2.21.5+cuda12.4 (told by the first rank)" in out
+    assert " ib0\n" in out
