@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +64,9 @@ def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None =
                 hint="start as many, or leave global_num_gpus out",
             )
         device = choose_device(ranks.local_rank)
+        unused = gpus_left_unused(device)
+        if unused is not None and ranks.local_rank == 0:
+            print(unused, file=sys.stderr, flush=True)
         check_supported(cfg, device)
         prepare(device)
         join_world(ranks, device)
@@ -91,6 +97,17 @@ def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None =
             watch.close()
             leave_world()
     return outcome
+
+
+def gpus_left_unused(device: torch.device, devices: Path = Path("/dev")) -> str | None:
+    """Return a warning if this host has NVIDIA GPUs that torch does not see, and nobody asked for the CPU; or None."""
+    if device.type != "cpu" or os.environ.get("DS_ACCELERATOR") == "cpu" or not any(devices.glob("nvidia[0-9]*")):
+        return None
+    return (
+        f"WARNING: {socket.gethostname()} has GPUs, but torch {torch.__version__} sees none: it trains on the CPU. Is "
+        "it a build for CUDA, does nvidia-smi find the GPUs here, and is CUDA_VISIBLE_DEVICES right? "
+        "(DS_ACCELERATOR=cpu says that the CPU is meant)"
+    )
 
 
 def _acquire(lock: SaveLock, ranks: Ranks, device: torch.device) -> None:

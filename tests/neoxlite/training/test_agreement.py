@@ -83,3 +83,22 @@ def test_rank_0_is_the_first_to_tell_an_error(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(type(error)), rank_0_speaks_first(rank):
             raise error
     assert waits == [2.0]
+
+
+def test_gpus_that_torch_does_not_see(deepspeed_ready: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver or a build of torch that does not fit trains on the CPU: no longer without a word."""
+    import torch
+
+    from neoxlite.training.entry import gpus_left_unused
+
+    monkeypatch.delenv("DS_ACCELERATOR")
+    cpu = torch.device("cpu")
+    (tmp_path / "nvidiactl").touch()
+    assert gpus_left_unused(cpu, tmp_path) is None
+    (tmp_path / "nvidia0").touch()
+    told = gpus_left_unused(cpu, tmp_path)
+    assert told is not None
+    assert f"has GPUs, but torch {torch.__version__} sees none" in told
+    assert gpus_left_unused(torch.device("cuda", 0), tmp_path) is None
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    assert gpus_left_unused(cpu, tmp_path) is None
