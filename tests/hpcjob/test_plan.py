@@ -130,6 +130,11 @@ def test_more_ranks_than_gpus() -> None:
         "--set procs_per_node=1; or train on the CPUs: --env DS_ACCELERATOR=cpu"
     )
     assert refusal({**two, "gpus_per_node": 1}, "lab").startswith("procs_per_node: 2 ranks on a node of lab with 1 GPU")
+    for launcher in ("mpirun", "torchrun", "srun", "pdsh"):
+        asked = {**two, "gpus_per_node": 1, "launcher": launcher}
+        assert refusal(asked, "lab").startswith("procs_per_node: 2 ranks on a node of lab with 1 GPU")
+    stepped = {**two, "train": None, "steps": [{"name": "a", "train": {"configs": ["a"]}, "launcher": "mpirun"}]}
+    assert refusal({**stepped, "queue": "rt_HG"}).startswith("procs_per_node: 2 ranks on a node of abci3 (rt_HG)")
     assert plan({**two, "env": {"DS_ACCELERATOR": "cpu"}}, "miyabi").procs_per_node == 2
     assert plan({**two, "gpus_per_node": 0}, "lab").procs_per_node == 2
     assert plan(two, "local").procs_per_node == 2
