@@ -99,6 +99,7 @@ def settle(index: Index) -> list[str]:
         index: what is recorded; what a user has attached since is not recorded twice.
     """
     known = {record.directory for record in index.records}
+    silent: dict[str, HpcjobError] = {}
     notes = []
     for path in intent_files():
         intent = _read(path)
@@ -106,17 +107,21 @@ def settle(index: Index) -> list[str]:
             continue
         if intent.record.directory in known:
             _remove(path)
-        elif note := _settled(path, intent):
+        elif note := _settled(path, intent, silent):
             notes.append(note)
     return notes
 
 
-def _settled(path: Path, intent: Intent) -> str | None:
-    """Record the job of ``intent`` if it is found; say what became of it, None where it is too early to know."""
+def _settled(path: Path, intent: Intent, silent: dict[str, HpcjobError]) -> str | None:
+    """Record the job of ``intent`` if it is found; say what became of it, None where it is too early to know.
+
+    Args:
+        silent: schedulers that did not answer, and what was told then: they are not asked again, for each may hang.
+    """
     record = intent.record
     what = f"a submission of {record.name!r} was broken off"
     try:
-        found = _found(record)
+        found = _found(record, silent)
     except HpcjobError as error:
         if record.age_s < _GIVE_UP_S:
             unknown = f"{what}, and whether its job exists is not known: {error.message} (folder {record.directory})"
@@ -141,7 +146,7 @@ def _settled(path: Path, intent: Intent) -> str | None:
     return f"{what}; its job {found.id} is recorded now"
 
 
-def _found(record: Record) -> Submitted | None:
+def _found(record: Record, silent: dict[str, HpcjobError]) -> Submitted | None:
     """Look for a job by the mark of its submission, as the answer of a scheduler that was lost is looked for.
 
     Raises:
@@ -151,8 +156,11 @@ def _found(record: Record) -> Submitted | None:
     mark = Mark(folder / "script.sh", folder, tag_of(folder))
     started = jobdir.started_id(folder)
     try:
+        if record.scheduler in silent:
+            raise silent[record.scheduler]
         found = scheduler_of(cast("SchedulerName", record.scheduler)).lookup(mark)
-    except HpcjobError:
+    except HpcjobError as error:
+        silent.setdefault(record.scheduler, error)
         if started is None:
             raise
         found = None

@@ -14,7 +14,7 @@ import pytest
 
 from hpcjob.cli import main
 from hpcjob.tracking.index import read_index, state_dir
-from tests.hpcjob.jobs import fake_command, with_path
+from tests.hpcjob.jobs import calls, fake_command, with_path
 
 ROOT = Path(__file__).parents[3]
 HEADER = "echo 'JOBID|COMMENT|COMMAND'"
@@ -129,6 +129,12 @@ def test_a_job_that_is_not_in_the_queue_is_given_up_after_a_while(
     path.write_text(json.dumps(intent))
     fake_command(tmp_path / "bin", "squeue", "echo down >&2; exit 1")
     assert "whether its job exists is not known: squeue: down" in looked(capfd)
+    second = path.with_name("second.json")
+    second.write_text(path.read_text())
+    (tmp_path / "bin" / "squeue.calls").unlink()
+    assert looked(capfd).count("is not known: squeue: down") == 2
+    assert len(calls(tmp_path / "bin", "squeue")) == 1, "who does not answer is asked once"
+    second.unlink()
     fake_command(tmp_path / "bin", "squeue", HEADER)
     assert "no job of it is known" in looked(capfd)
     assert "broken off" not in looked(capfd)
