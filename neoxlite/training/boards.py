@@ -7,7 +7,7 @@ and ``timers/*`` each log interval; ``validation/*``. Ours in addition: ``train/
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from neoxlite.errors import NeoxliteError
@@ -29,14 +29,19 @@ class Board(Protocol):
 class TensorBoard:
     """Writes TensorBoard's event files to ``folder``.
 
+    A folder that cannot be written any more, as on a full disk, costs one warning, not the run.
+
     Args:
         start: iteration of the checkpoint that is resumed; what an earlier run wrote behind it is no longer shown.
+        say: prints a line.
 
     Raises:
         NeoxliteError: tensorboard is not installed, or the folder cannot be written.
     """
 
-    def __init__(self, folder: str, start: int):
+    def __init__(self, folder: str, start: int, say: Callable[[str], None]):
+        self._folder = folder
+        self._say = say
         try:
             with warnings.catch_warnings():
                 # tensorboard's protobuf and distutils notices are not the user's to act on.
@@ -55,11 +60,25 @@ class TensorBoard:
 
     def log(self, scalars: Scalars) -> None:
         """Record values of one or more iterations."""
-        for iteration, values in scalars.items():
-            for tag, value in values.items():
-                self._writer.add_scalar(tag, value, iteration)
-        self._writer.flush()
+        self._write(lambda writer: _add(writer, scalars))
 
     def close(self) -> None:
         """Write what is still held back, and close the file."""
-        self._writer.close()
+        self._write(lambda writer: writer.close())
+
+    def _write(self, work: Callable[[Any], None]) -> None:
+        if self._writer is None:
+            return
+        try:
+            work(self._writer)
+        except OSError as error:
+            # Of the thread that writes, which has ended: the writer is of no more use, nor can it be closed.
+            self._writer = None
+            self._say(f"WARNING: {self._folder} cannot be written, training goes on without it: {error.strerror}")
+
+
+def _add(writer: Any, scalars: Scalars) -> None:
+    for iteration, values in scalars.items():
+        for tag, value in values.items():
+            writer.add_scalar(tag, value, iteration)
+    writer.flush()

@@ -21,7 +21,7 @@ from neoxlite.training.agreement import check_alike, settings, versions
 from neoxlite.training.engine import check_supported
 from neoxlite.training.environment import RunFiles
 from neoxlite.training.log_stream import unfailing_stdout
-from neoxlite.training.outcome import Outcome, Progress, failure_recorded, record_failure
+from neoxlite.training.outcome import Outcome, Progress, failure_recorded, record_failure, write_if_possible
 from neoxlite.training.signals import EndSignals
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None =
             from neoxlite.training.trainer import Trainer
 
             outcome = Trainer(cfg, topology, device, files, progress).train(signals)
-            if outcome_file is not None:
-                outcome.write(outcome_file)
+            write_if_possible(outcome_file, outcome)
             if ranks.world_size > 1:
                 # A launcher ends the other ranks when one leaves with a code that is not 0: not before this is written.
                 dist.barrier()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -64,10 +65,14 @@ def record_failure(path: Path | None, progress: Progress, message: str) -> None:
 
 
 def write_if_possible(path: Path | None, outcome: Outcome) -> None:
-    """Write an outcome to ``path``, if there is one; the run has ended already, and a full disk must not hide why."""
-    if path is not None:
+    """Write an outcome to ``path``, if there is one; the run has ended already, and a full disk must not hide how."""
+    if path is None:
+        return
+    try:
+        outcome.write(path)
+    except OSError as error:
         with contextlib.suppress(OSError):
-            outcome.write(path)
+            print(f"WARNING: {path} cannot be written: {error.strerror}", file=sys.stderr, flush=True)
 
 
 def one_line(error: BaseException) -> str:

@@ -47,7 +47,7 @@ def build_recorder(
     """
     boards: list[Board] = []
     if cfg.tensorboard_dir:
-        boards.append(TensorBoard(cfg.tensorboard_dir, start))
+        boards.append(TensorBoard(cfg.tensorboard_dir, start, say))
     wandb = start_wandb(cfg, say)
     if wandb is not None:
         boards.append(wandb)

@@ -132,7 +132,8 @@ class Trainer:
         """Evaluate at the end of training; the outcome is on the disk before, for the evaluation may be cut off."""
         outcome = self._outcome(COMPLETED, None)
         if self.is_first and self.files.outcome is not None:
-            outcome.write(self.files.outcome)
+            with contextlib.suppress(OSError):  # it is written again, and told, at the very end
+                outcome.write(self.files.outcome)
         if self._final_evaluation():
             return outcome
         return self._outcome(COMPLETED, "the evaluation at the end was left out: asked to end")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ def recorder(metrics: Path, board: str | None = None) -> Recorder:
         train_iters=100,
         costs=COSTS,
         metrics=MetricsFile(metrics, print),
-        boards=[TensorBoard(board, 0)] if board else [],
+        boards=[TensorBoard(board, 0, print)] if board else [],
         progress=line,
     )
 
@@ -127,10 +129,10 @@ def test_tensorboard_has_gpt_neox_s_keys(tmp_path: Path) -> None:
 
 def test_a_resumed_run_hides_what_lay_behind_its_checkpoint(tmp_path: Path) -> None:
     """TensorBoard shows one curve: iterations 1 to 3 of the first run, then those of the second."""
-    first = TensorBoard(str(tmp_path), 0)
+    first = TensorBoard(str(tmp_path), 0, print)
     first.log({iteration: {"train/lm_loss": 10.0 + iteration} for iteration in range(1, 6)})
     first.close()
-    second = TensorBoard(str(tmp_path), 3)
+    second = TensorBoard(str(tmp_path), 3, print)
     second.log({4: {"train/lm_loss": 4.0}})
     second.close()
     with warnings.catch_warnings():
@@ -151,7 +153,20 @@ def test_a_tensorboard_folder_that_cannot_be_written_is_named(tmp_path: Path) ->
     """One line with the key and the folder."""
     (tmp_path / "file").write_text("x")
     with pytest.raises(NeoxliteError, match=r"tensorboard_dir: .*file/板 cannot be written"):
-        TensorBoard(str(tmp_path / "file" / "板"), 0)
+        TensorBoard(str(tmp_path / "file" / "板"), 0, print)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # tensorboard's thread ends so
+def test_a_tensorboard_folder_that_is_lost_costs_one_warning(tmp_path: Path) -> None:
+    """A full disk, or a folder that somebody has removed: a run ended with a traceback of the thread that writes."""
+    told: list[str] = []
+    board = TensorBoard(str(tmp_path / "板"), 0, told.append)
+    board.log({1: {"train/lm_loss": 3.0}})
+    shutil.rmtree(tmp_path / "板")
+    for iteration in (2, 3):
+        board.log({iteration: {"train/lm_loss": 3.0}})
+    board.close()
+    assert told == [f"WARNING: {tmp_path / '板'} cannot be written, training goes on without it: " + os.strerror(2)]
 
 
 def test_validation_disturbs_nothing_and_is_the_same_after_a_resume(train: Any, tmp_path: Path) -> None:

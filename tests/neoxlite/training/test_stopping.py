@@ -80,6 +80,18 @@ def test_a_completed_run_says_so(train: Train, tmp_path: Path, capfd: pytest.Cap
     assert capfd.readouterr().out.count("train_iters: 10 is reached: no iteration is left") == 1
 
 
+@pytest.mark.ci
+def test_an_outcome_that_cannot_be_written_is_told_once(
+    command: Any, config_of: Any, text_data: str, tmp_path: Path
+) -> None:
+    """The code says it all the same; the run has trained to its end."""
+    config_of(1, data_path=text_data, train_iters=1)
+    file = tmp_path / "gone" / "outcome.json"
+    code, _, err = command("train", str(tmp_path / "tiny.yml"), environ={"NEOXLITE_OUTCOME_FILE": str(file)})
+    assert code == 0
+    assert err == f"WARNING: {file} cannot be written: {os.strerror(2)}\n"
+
+
 def _train_two(world: Any, text_data: str, config_of: Any, tmp_path: Path, events: Any, **changes: Any) -> Any:
     """Start two ranks and return (children, files) without waiting."""
     from neoxlite.training.environment import RunFiles
