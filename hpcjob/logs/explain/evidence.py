@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Hashable
-from datetime import datetime
 
 import msgspec
 
+from hpcjob.logs import trainer_rows
 from hpcjob.logs.errors import ErrorReader, needles
 from hpcjob.logs.events import Checkpoint, Event, Finding, Iteration, ProcessEnd, Traceback
+from hpcjob.logs.explain.clock import is_earlier, seconds
 from hpcjob.logs.explain.flight.dump import Dump
+from hpcjob.logs.explain.outlived import Lifetimes
+from hpcjob.logs.explain.waits import WAITING, Wait, note
 from hpcjob.logs.failures import key_of, role_of
 from hpcjob.logs.fold import Fold, Group
 from hpcjob.logs.identity import Identity
@@ -23,7 +26,7 @@ from hpcjob.logs.shapes import Interest, Shapes
 from hpcjob.logs.training import TrainingReader
 from hpcjob.logs.versions import SOFTWARE
 
-_PROGRESS = (b"iteration", b"steps: ", b"loss", b"Loss", b"[step=", b"[batch=")
+_PROGRESS = (b"iteration", b"steps: ", b"loss", b"Loss", b"[step=", b"[batch=", *trainer_rows.NEEDLES)
 # Where a loss stops being a number the first line counts, not the last one of a block.
 _NOT_FINITE = tuple(
     name + mark + word
@@ -31,28 +34,10 @@ _NOT_FINITE = tuple(
     for mark in (b": ", b"': ", b"=")
     for word in (b"nan", b"NaN", b"NAN", b"inf", b"Infinity")
 )
+_ERRORS = ("cause", "symptom", "follower")
 _FLOODS = (b"Channel ", b"via P2P/", b"via NET/", b"Trees [", b"Ring ")
 _RANKS = lazy(rb"\[rank(\d{1,7})\]:|\[\d{1,4},(\d{1,7})\]<std")
 _TASKS = lazy(rb"^ {0,6}(\d{1,7}): ", re.MULTILINE)
-_TIME = lazy(r"(\d{4})-(\d\d)-(\d\d)[T _](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,6}))?)?")
-
-
-class Wait(msgspec.Struct):
-    """What the watchdog of a rank said when a collective timed out.
-
-    Attributes:
-        group: name of the process group; the first of those in which the rank waited.
-        operation, sequence: the collective that did not end.
-        enqueued, completed: numbers of the last collective that the rank began, that it finished.
-        waited_ms: how long it waited.
-    """
-
-    group: str = ""
-    operation: str | None = None
-    sequence: int | None = None
-    enqueued: int | None = None
-    completed: int | None = None
-    waited_ms: float = 0
 
 
 class Blamed(msgspec.Struct, frozen=True):
@@ -107,6 +92,8 @@ class Evidence:
         """Files of the recorder that could not be read, and why."""
         self.aborted: set[int] = set()
         """Ranks whose communicator was aborted, as by their own watchdog."""
+        self.passed: list[Blamed] = []
+        """Errors that the run outlived, once all files have been read."""
         self.gdr = False
         """Whether any process has GPUDirect RDMA."""
         self.lines = 0
@@ -114,6 +101,7 @@ class Evidence:
         self._reader = ErrorReader(book)
         self._training = TrainingReader()
         self._fold: Fold[Event] = Fold()
+        self._lifetimes = Lifetimes()
         self._when: dict[Hashable, tuple[int, float | None]] = {}
         self._clock: dict[str, str] = {}
         self._order = 0
@@ -182,6 +170,21 @@ class Evidence:
         for event in self._reader.finish():
             self._error(event, None)
 
+    def settle(self) -> None:
+        """All files have been read: set apart what the run outlived."""
+        groups = self._fold.groups
+        for key in [key for key in groups if self._lifetimes.outlived(key)]:
+            self.passed.append(Blamed(groups.pop(key), *self._when[key]))
+        if not self.passed:
+            return
+        left = [group.first for group in groups.values() if role_of(group.first) in _ERRORS]
+        if not any(isinstance(event, ProcessEnd) for event in left):
+            self.first_to_fail = None
+        if not any(getattr(event, "rule", None) in WAITING for event in left):
+            self.waits.clear()
+        if not any(getattr(event, "topic", None) == "network" for event in left):
+            self.lost.clear()
+
     def blamed(self, *roles: str) -> list[Blamed]:
         """Return the errors of these roles."""
         return [
@@ -223,13 +226,14 @@ class Evidence:
     def _error(self, event: Event, line: Line | None) -> None:
         self._order += 1
         if isinstance(event, ProcessEnd):
-            if event.root_cause and _is_earlier(event.time, self._first_failed):
+            if event.root_cause and is_earlier(event.time, self._first_failed):
                 self.first_to_fail, self._first_failed = event.rank, event.time or ""
             if event.rank is not None and event.host is not None:
                 self.identity.name(event.rank, event.host)
         if isinstance(event, Finding):
             event = self._finding(event)
         key = key_of(event)
+        self._place(key, event, event.offset if line is None else line.offset)
         group = self._fold.add(key, event, line)
         time_s = seconds(event.time or self._clock.get(event.source))
         known = self._when.get(key)
@@ -238,6 +242,15 @@ class Evidence:
         elif time_s is not None and known[1] is not None and time_s < known[1]:
             group.first = event  # read later, happened earlier
             self._when[key] = known[0], time_s
+
+    def _place(self, key: Hashable, event: Event, offset: int) -> None:
+        rule = getattr(event, "rule", None)
+        if rule == "training-finished":
+            self._lifetimes.finish(event.source, offset)
+        elif rule == "workers-restarted":
+            self._lifetimes.restart(event.source, offset)
+        elif role_of(event) in _ERRORS:
+            self._lifetimes.error(key, event.source, offset)
 
     def _finding(self, event: Finding) -> Finding:
         fields = event.fields
@@ -255,28 +268,13 @@ class Evidence:
             changes["host"] = host
             self.identity.hosts.add(host)
         event = msgspec.structs.replace(event, **changes) if changes else event
-        if event.rule in ("watchdog-timeout", "watchdog-status"):
-            self._wait(event)
+        if event.rule in WAITING:
+            note(event, self.waits)
         return event
-
-    def _wait(self, event: Finding) -> None:
-        fields = event.fields
-        rank = event.rank  # of the job; the message of a smaller group has the rank within it
-        if rank is None:
-            return
-        wait = self.waits.setdefault(rank, Wait(group=fields.get("group", "")))
-        wait.group = wait.group or fields.get("group", "")  # the line after the time-out tells it
-        if wait.group != fields.get("group", wait.group):
-            return  # numbers of another group are not to be compared with this one's
-        wait.operation = wait.operation or fields.get("op")
-        for name, field in (("sequence", "seq"), ("enqueued", "enqueued"), ("completed", "completed")):
-            if fields.get(field):
-                setattr(wait, name, int(fields[field]))
-        if fields.get("ms"):
-            wait.waited_ms = max(wait.waited_ms, float(fields["ms"]))
 
     def _progress(self, event: Event) -> None:
         if isinstance(event, Iteration):
+            self._lifetimes.iteration(event.source, event.offset)
             if event.iteration is not None and event.iteration >= (self.last.iteration or 0 if self.last else 0):
                 self.last = event
             if event.rank is not None:
@@ -290,19 +288,3 @@ class Evidence:
             if before is None or event.iteration >= before:
                 self.saved = event
                 self.saved_s = seconds(event.time or self._clock.get(event.source))
-
-
-def _is_earlier(time: str | None, before: str | None) -> bool:
-    return before is None or (time is not None and time < before)
-
-
-def seconds(time: str | None) -> float | None:
-    """Return a log's time in seconds; zones are left aside, since one job's clocks have the same."""
-    match = None if time is None else _TIME.match(time)
-    if match is None:
-        return None
-    try:
-        moment = datetime(*(int(match[group] or 0) for group in range(1, 7)))  # type: ignore[arg-type]
-    except ValueError:
-        return None
-    return (moment - datetime(1970, 1, 1)).total_seconds() + float(f"0.{match[7] or 0}")

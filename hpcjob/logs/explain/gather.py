@@ -37,6 +37,7 @@ def gather(
         if source.rank is not None and source.path.stat().st_size:
             evidence.seen.setdefault(source.rank, None)
         _take(reader.file(source), evidence)
+    evidence.settle()
     evidence.dumps, evidence.unread = read_all(dumps)
     for dump in evidence.dumps.values():
         if dump.nccl:
@@ -49,6 +50,7 @@ def gather_stream(stream: Stream, name: str, *, book: Rulebook | None = None) ->
     evidence = Evidence(book or load_errors())
     reader = Reader(evidence.shapes(), pending=evidence.pending, census=evidence.census)
     _take(reader.stream(stream, name), evidence)
+    evidence.settle()
     return evidence
 
 

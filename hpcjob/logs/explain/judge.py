@@ -32,6 +32,7 @@ from hpcjob.logs.explain.oddities import oddities, sentence
 from hpcjob.logs.explain.quotes import quotes_of
 from hpcjob.logs.explain.reasons import of_error, of_suspicion, of_warning, without_cause
 from hpcjob.logs.explain.verdict import Quote, Verdict, verdict
+from hpcjob.logs.failures import role_of
 from hpcjob.logs.suspicion import Suspicion
 from hpcjob.logs.topics import TOPICS
 
@@ -69,6 +70,8 @@ def judge(
         found = _of_ending(outside, ending, evidence)
     else:
         found = without_cause(evidence, said, ending.failure, ending.code)
+    if evidence.passed:
+        found = _with_passed(found, evidence)
     return msgspec.structs.replace(
         found,
         followers=_followers(evidence, found),
@@ -96,6 +99,18 @@ def _of_success(causes: list[Blamed], evidence: Evidence, said: list[str]) -> Ve
         last_iteration=None if evidence.last is None else evidence.last.iteration,
         last_checkpoint=None if evidence.saved is None else evidence.saved.iteration,
     )
+
+
+def _with_passed(found: Verdict, evidence: Evidence) -> Verdict:
+    """Add what the run outlived."""
+    passed = [blamed for blamed in evidence.passed if _is_told(blamed)]
+    seen = dict.fromkeys(f"in passing: {sentence(blamed)}" for blamed in passed)
+    cause = "no error that ended the run" if found.code == exitcodes.OK and seen else found.cause
+    return msgspec.structs.replace(found, cause=cause, others=[*found.others, *seen][:_OTHERS_KEPT])
+
+
+def _is_told(blamed: Blamed) -> bool:
+    return role_of(blamed.group.first) != "follower"
 
 
 def _of_first(causes: list[Blamed], evidence: Evidence) -> Verdict:
