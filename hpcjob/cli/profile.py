@@ -78,7 +78,6 @@ def check(name: str | None, write: str | None, force: bool, timeout: float, as_j
     --write makes a profile that extends the one checked, with the values found here, each with the command that told it
     and the date; without FILE ~/.config/hpcjob/cluster_profiles/NAME.yml, which then comes before a shipped one.
 
-    \b
     The exit code is 0 where nothing differs, 64 where something does, 65 where not all could be looked at.
 
     \b

@@ -43,7 +43,7 @@ def render(
     \b
     Examples:
       hpcjob render --profile abci --nodes 2
-      hpcjob render jobs/2.7B/dp.yml -p lab -n 4 --launcher torchrun -o job.sh && sbatch job.sh
+      hpcjob render jobs/2.7B/dp.yml -p lab -n 4 -o job.sh && sbatch job.sh
     """
     import sys
 
