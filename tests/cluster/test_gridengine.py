@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 import time
@@ -116,30 +117,21 @@ def test_timeout(user: GridEngineUser) -> None:
 
 def test_killed_while_accounting_lags(user: GridEngineUser, cell: GridEngine) -> None:
     """Gone from the queue, no exit record, not in qacct yet: UNKNOWN, which is no end; then FAILED with its signal."""
-    little = ["qsub", "-terse", "-b", "y", "-o", "/dev/null", "-j", "y", "true"]
-    set_flush_time(cell, "01:00:00")
-    try:
-        # The master has planned one more flush; once a record appears, the next one has its hour before it.
-        first = user.run(*little).stdout.strip()
-        wait_until(lambda: user.run("qacct", "-j", first, check=False).returncode == 0, PATIENCE_S, "no record")
-        kill_script = ["sh", "-c", "kill -9 $(ps -o ppid= $PPID); sleep 60"]
-        job = user.submit(user.write_job("killed", kind="cpu", command=kill_script))
-        user.wait_for_state(job, "UNKNOWN")
-        assert "not in the queue, no exit record" in user.status(job)["reason"]
-    finally:
-        set_flush_time(cell, "00:00:00")
-    user.run(*little)  # whose record takes along those before it
+    earlier = user.run("qsub", "-terse", "-b", "y", "-o", "/dev/null", "-j", "y", "true").stdout.strip()
+    wait_until(lambda: user.run("qacct", "-j", earlier, check=False).returncode == 0, PATIENCE_S, "no record")
+    late = user.folder / "late"
+    late.mkdir()
+    old = shutil.copy(cell.folder / "cell" / "common" / "accounting", late)
+    (late / "qacct").write_text(f'#!/bin/sh\nexec /usr/bin/qacct -f {old} "$@"\n')
+    (late / "qacct").chmod(0o755)
+    user.environment["PATH"] = f"{late}:/usr/bin:/bin"
+    kill_script = ["sh", "-c", "kill -9 $(ps -o ppid= $PPID); sleep 60"]
+    job = user.submit(user.write_job("killed", kind="cpu", command=kill_script))
+    user.wait_for_state(job, "UNKNOWN")
+    assert "not in the queue, no exit record" in user.status(job)["reason"]
+    (late / "qacct").unlink()
     user.wait_for_state(job, "FAILED")
     assert user.status(job)["exit_code"] == 137
-
-
-def set_flush_time(cell: GridEngine, time: str) -> None:
-    """Let the master write its accounting this often; 00:00:00: each record at once."""
-    text = re.sub(r"accounting_flush_time=\S+", f"accounting_flush_time={time}", cell.qconf("-sconf", "global"))
-    folder = cell.folder / "conf" / "changed"
-    folder.mkdir(exist_ok=True)
-    (folder / "global").write_text(text)  # qconf takes the file's name for that of the configuration
-    cell.qconf("-Mconf", folder / "global")
 
 
 def test_error_state(user: GridEngineUser) -> None:
