@@ -28,9 +28,9 @@ def train(
       torchrun --nproc-per-node 8 -m neoxlite train 2-7B.yml
       neoxlite train run.yml --set train_iters=1000 --set optimizer.params.lr=3.0e-4
 
-    A stop file (NEOXLITE_STOP_FILE), SIGTERM or Ctrl-C saves a checkpoint and ends the run, with exit code 85 for the
-    walltime and 86 otherwise; a second Ctrl-C ends it at once, with 130. Before the first iteration a signal ends the
-    run at once, with nothing to save.
+    A stop file (NEOXLITE_STOP_FILE), SIGTERM, SIGUSR1, SIGUSR2, SIGHUP or Ctrl-C saves a checkpoint and ends the run,
+    with exit code 85 for the walltime and 86 otherwise; a second Ctrl-C ends it at once, with 130. Before the first
+    iteration a signal ends the run at once, with nothing to save.
     """
     from neoxlite.config import load_config, parse_assignments
     from neoxlite.parallel.ranks import ranks_from_environment

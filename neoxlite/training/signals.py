@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C as requests: they end a run at once while there is nothing to save, and are a flag from then on.
+"""Signals that ask for an end as requests: they end a run at once while there is nothing to save, and are a flag later.
 
 Imports no torch, so that it is in place before minutes of imports, rendezvous and index building. Python runs the
 handler of a signal only when the main thread comes back from what it waits for in C; the interpreter's wakeup file
@@ -21,6 +21,8 @@ from typing import Any, Final
 
 from neoxlite.training.outcome import FAILED, STOPPED, Outcome, Progress, write_if_possible
 
+_OTHERS: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""A terminal that is closed, and what schedulers send before the end (Slurm's --signal, Grid Engine's -notify)."""
 _INTERRUPTED: Final = 128 + signal.SIGINT
 _ONE_PRESS_S: Final = 0.25
 """Programs that pass a Ctrl-C on to a group of processes may send it to one of them twice."""
@@ -29,8 +31,8 @@ _ONE_PRESS_S: Final = 0.25
 class EndSignals:
     """In force inside a ``with``, in the main thread; in another one there is no handler and `received` stays False.
 
-    A second Ctrl-C ends the process at once. A SIGINT that is ignored, as shells do it for what they run in the
-    background, stays ignored.
+    A second Ctrl-C ends the process at once. A signal that is ignored stays ignored: shells do it with SIGINT for what
+    they run in the background, nohup with SIGHUP. SIGTERM never is.
 
     Args:
         outcome_file: where a run that ends at once says so; None on ranks other than 0.
@@ -57,9 +59,8 @@ class EndSignals:
             return self
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
-        numbers = [signal.SIGTERM]
-        if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-            numbers.append(signal.SIGINT)
+        others = (signal.SIGINT, *_OTHERS)
+        numbers = [signal.SIGTERM, *(number for number in others if signal.getsignal(number) != signal.SIG_IGN)]
         self._handlers = {number: signal.signal(number, self._on_signal) for number in numbers}
         self._descriptor = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._watch, args=(self._reader,), name="signals", daemon=True).start()
@@ -88,7 +89,7 @@ class EndSignals:
         with reader:
             while numbers := reader.recv(64):
                 with self._lock:
-                    if self._at_once and (signal.SIGTERM in numbers or signal.SIGINT in numbers):
+                    if self._at_once and not self._handlers.keys().isdisjoint(numbers):
                         self._end(STOPPED, "asked to end before training began")
                     elif signal.SIGINT in numbers:
                         self._interrupted()

@@ -76,3 +76,20 @@ with EndSignals(None, progress) as signals:
 print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN, signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
 """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "False False\nTrue True\n", "")
+
+
+def test_what_schedulers_and_terminals_send_is_a_request() -> None:
+    """USR1, USR2 and HUP ended a run without a save; ignored ones, as under nohup and hpcjob, stay ignored."""
+    done = _run("""
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    with EndSignals(None, progress) as signals:
+        signals.only_flag()
+        os.kill(os.getpid(), number)
+        print(signals.received)
+with EndSignals(None, progress):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    signal.sigtimedwait([signal.SIGWINCH], 30)
+""")
+    assert done.stdout == "False\nTrue\nTrue\n"
+    assert (done.returncode, done.stderr) == (86, "neoxlite: asked to end before training began\n")
