@@ -21,6 +21,7 @@ MPICH, Intel MPI -l    ``[3] text``                                rank, once NC
 accelerate test        ``stderr: text``                            stream
 Open MPI, UCX          ``[node01:1234] text``                      host; stays in the text
 PALS mpiexec -l        ``node01.site.org 3: text``                 host, rank
+torchx                 ``trainer/0 [rank3]: text``                 (nothing more)
 SGLang                 ``[2025-05-01 10:00:00 TP3] text``           rank, time
 CloudWatch             ``  | 2024-11-28T07:42:11.526Z | text``      time
 mpirun with timestamp  ``Fri Aug 11 12:31:45 2023[1,3]<stdout>:``  time
@@ -209,7 +210,7 @@ class LineParser:
                 time = match["group_time"]
                 if not match["groups"]:  # else ranks are counted anew in each group
                     rank = int(match["tp_rank"])
-            elif kind == "column":
+            elif kind in ("column", "replica"):
                 pass
             elif kind == "numbered":
                 if not self._is_numbered(match["numbered_host"]):

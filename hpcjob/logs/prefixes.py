@@ -20,6 +20,7 @@ PREFIX = re.compile(
     |[ ]{0,4}(?P<column>\|)[ ](?=\d{4}-\d\d-\d\dT|[A-Za-z0-9][\w.-]{0,252}:\d{1,10}:\d{1,10}[ ]|libfabric:)
     |\((?:(?:[A-Za-z_][\w.<>:-]{0,80}[ ])?pid=(?P<ray_pid>\d{1,10})|raylet|autoscaler|gcs_server)
         (?:,[ ]ip=(?P<ray_host>[\w.:-]{1,64}))?(?P<ray>\))[ ]
+    |(?P<replica>[A-Za-z][\w.-]{0,100}/\d{1,5})[ ](?=\[(?:rank|default)\d|Traceback[ ]|[WIE]\d{4}[ ])
     |\[pod/(?P<pod>[A-Za-z0-9][\w.-]{0,252})(?:/[^\]\s]{1,253})?\][ ]
     |\[(?P<bracketed>\d{1,9})\][ ](?!(?:[^ ]+[ ])?NCCL[ ])
     |(?P<stdio>stdout|stderr):[ ]

@@ -122,13 +122,22 @@ def _of_first(causes: list[Blamed], evidence: Evidence) -> Verdict:
 def _placed(found: Verdict, others: list[Blamed], evidence: Evidence) -> Verdict:
     """Add who and where from another error of the same class, if the first one does not tell."""
     if found.host is not None or found.rank is not None:
-        return found
+        return msgspec.structs.replace(found, rank=found.rank if found.host is None else _rank_of_same(found, others))
     for blamed in others:
         event = blamed.group.first
         if TOPICS[blame.topic_of(event)].code == found.code and (event.host or event.rank is not None):
             exclude = found.exclude or hosts_at_fault(blamed, event.host, evidence)
             return msgspec.structs.replace(found, host=event.host, rank=event.rank, exclude=exclude)
     return found
+
+
+def _rank_of_same(found: Verdict, others: list[Blamed]) -> int | None:
+    """Return the rank, where NCCL tells the host of an error and Python the rank: the same rule, and nobody else."""
+    if found.rank is not None or found.rule is None:
+        return found.rank
+    same = [blamed.group for blamed in others if getattr(blamed.group.first, "rule", None) == found.rule]
+    ranks = {rank for group in same for rank in group.ranks}
+    return next(iter(ranks)) if len(ranks) == 1 and all(group.hosts <= {found.host} for group in same) else None
 
 
 def _may_follow(event: Event, outside: Suspicion) -> bool:
