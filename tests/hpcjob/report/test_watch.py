@@ -28,6 +28,19 @@ PATIENCE_S = 240.0
 NAME = "実験 [@click=app.bell]x[/] [red]"
 
 
+class Noted(screen.WatchApp):  # type: ignore[misc, name-defined]
+    """The screen, whose messages are kept: they are shown for seconds only."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.said: list[str] = []
+
+    def notify(self, message: str, **options: Any) -> None:
+        """Show a message, and keep it."""
+        self.said.append(message)
+        super().notify(message, **options)
+
+
 async def until(pilot: Any, true: Callable[[], Any]) -> None:
     """Wait until something holds that threads of the screen bring about."""
     end = time.monotonic() + PATIENCE_S
@@ -40,7 +53,7 @@ def drive(scene: Callable[[Any, Any], Awaitable[None]], *names: str) -> None:
     """Open the screen, play a scene, and close it."""
 
     async def played() -> None:
-        app = screen.WatchApp(names, interval_s=1.0)
+        app = Noted(names, interval_s=1.0)
         async with app.run_test(size=(120, 40)) as pilot:
             await scene(app, pilot)
             await app.workers.wait_for_complete()
@@ -50,10 +63,6 @@ def drive(scene: Callable[[Any, Any], Awaitable[None]], *names: str) -> None:
 
 def lines_of(app: Any) -> list[str]:
     return [strip.text.rstrip() for strip in app.query_one("#log").lines]
-
-
-def said(app: Any) -> list[str]:
-    return [one.message for one in app._notifications]
 
 
 def cells(app: Any) -> list[list[str]]:
@@ -115,17 +124,17 @@ def test_cancel_asks_first(here: Path) -> None:
             await pilot.press(answer)
             await until(pilot, lambda: not isinstance(app.screen, dialogs.Confirm))
         assert read_exit_record(record.jobdir, record.id) is None
-        assert said(app) == []
+        assert app.said == []
         await pilot.press("c")
         await until(pilot, lambda: isinstance(app.screen, dialogs.Confirm))
         await pilot.press("y")
-        await until(pilot, lambda: any(record.id in text for text in said(app)))
+        await until(pilot, lambda: any(record.id in text for text in app.said))
         await until(pilot, lambda: app.chosen.status.state is State.CANCELLED)
         left = read_exit_record(record.jobdir, record.id)
         assert left is not None
         assert left.signal == "TERM"
         await pilot.press("c")  # once more: nothing to ask
-        await until(pilot, lambda: f"{record.id} has ended: CANCELLED" in said(app))
+        await until(pilot, lambda: f"{record.id} has ended: CANCELLED" in app.said)
         assert not isinstance(app.screen, dialogs.Confirm)
 
     drive(scene)
