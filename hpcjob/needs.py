@@ -81,9 +81,9 @@ def _files(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _of_elements(text: str, plan: Plan) -> Iterator[str]:
-    """Yield what ``text`` is to each element of an array, of the first thousand."""
+    """Yield what ``text`` is to each element of an array, of the first thousand; of a name without one nothing."""
     if plan.array is None or "{array." not in text:
-        yield text
+        yield from () if "{array." in text else (text,)
         return
     values = plan.array.values or map(str, plan.array.indices)
     for index, value in islice(zip(plan.array.indices, values, strict=True), _MOST_ELEMENTS):

@@ -56,6 +56,12 @@ def test_a_file_that_is_not_there(
     assert capsys.readouterr().err == ""
 
 
+def test_an_element_without_an_array(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """That there is no array is the mistake, not that there is no file."""
+    assert dry("stage_in: ['a{array.index}']", "-p", "local") == 2
+    assert "stage_in: {array.index}, and the job has no `array`" in capsys.readouterr().err
+
+
 def test_what_this_machine_may_not_see(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nodes may have more than a login node: a note, and not a word of their own disks and of addresses."""
     (folder.parent / "home.sh").touch()
