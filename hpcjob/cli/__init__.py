@@ -6,6 +6,7 @@ import click
 
 from hpcjob import __version__
 from neoxlite.common.cli import LazyGroup, run
+from neoxlite.common.printable import tell
 
 _COMMANDS = {
     "render": ("hpcjob.cli.render:render", "Print the batch script of a job."),
@@ -75,4 +76,10 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    return run(cli, "hpcjob", argv, extras=_EXTRAS, files_are_the_users=True)
+    try:
+        return run(cli, "hpcjob", argv, extras=_EXTRAS, files_are_the_users=True)
+    except FileNotFoundError as error:
+        if error.filename is not None:  # only os.getcwd() names none
+            raise
+        tell("the current folder is gone\n        cd to a folder that exists")
+        return 1

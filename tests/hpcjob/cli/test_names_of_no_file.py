@@ -79,3 +79,17 @@ def test_no_home_folder(here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pyte
         told = "hpcjob: no home folder is known, in which jobs are recorded\n        set HOME or XDG_STATE_HOME\n"
         assert capfd.readouterr().err == told
     assert [path.name for path in here.iterdir()] == ["a.yml"]
+
+
+def test_the_current_folder_is_gone(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Removed by another shell, or moved to another disk: a line, and what needs no folder goes on."""
+    (here / "a.yml").write_text(JOB)
+    (here / "gone").mkdir()
+    monkeypatch.chdir(here / "gone")
+    (here / "gone").rmdir()
+    for command in (["submit", f"{here}/a.yml", "-p", "local"], ["attach", "7", "-p", "local"]):
+        assert main(command) == 1
+        assert capfd.readouterr().err == "hpcjob: the current folder is gone\n        cd to a folder that exists\n"
+    assert main(["list"]) == 0
