@@ -24,6 +24,7 @@ LOCK = ".lock"
 RENEWED_EVERY_S = 15.0
 EXPIRES_AFTER_S = 60.0
 _POLL_S = 1.0
+_SEEN_POLL_S = 0.2
 
 
 class SaveLock:
@@ -31,7 +32,8 @@ class SaveLock:
 
     def __init__(self, root: Path | None):
         self._root = root
-        self._owner = str(Owner.this())
+        self.owner = str(Owner.this())
+        """This process, as the lock file names it."""
         self._end = threading.Event()
         self._held = False
 
@@ -60,7 +62,7 @@ class SaveLock:
         if self._held and self._root is not None:
             self._held = False
             with contextlib.suppress(OSError):
-                if _read(self._root / LOCK)[0].get("owner") == self._owner:
+                if _read(self._root / LOCK)[0].get("owner") == self.owner:
                     (self._root / LOCK).unlink()
 
     def __enter__(self) -> SaveLock:
@@ -77,7 +79,7 @@ class SaveLock:
         except FileExistsError:
             return False
         with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(json.dumps({"owner": self._owner, "since": since}) + "\n")
+            file.write(json.dumps({"owner": self.owner, "since": since}) + "\n")
         return True
 
     def _take_over_or_refuse(self, path: Path) -> None:
@@ -103,8 +105,21 @@ class SaveLock:
         while not self._end.wait(RENEWED_EVERY_S):
             # A file server that is away for a while is not the end of a run.
             with contextlib.suppress(OSError):
-                if _read(self._root / LOCK)[0].get("owner") == self._owner:
+                if _read(self._root / LOCK)[0].get("owner") == self.owner:
                     os.utime(self._root / LOCK)
+
+
+def is_seen(root: Path, owner: str, within_s: float) -> bool:
+    """Tell whether the lock of ``owner`` is seen in ``root`` from here; a network file system may be late with it."""
+    end = time.monotonic() + within_s
+    while True:
+        with contextlib.suppress(OSError):
+            os.listdir(root)  # noqa: PTH208 - a client of NFS asks its server anew
+            if _read(root / LOCK)[0].get("owner") == owner:
+                return True
+        if time.monotonic() > end:
+            return False
+        time.sleep(_SEEN_POLL_S)
 
 
 def refuse_lost(root: Path) -> None:

@@ -19,7 +19,9 @@ import torch
 import torch.distributed as dist
 
 import neoxlite
-from neoxlite.errors import ConfigError
+from neoxlite.checkpoint.lock import is_seen
+from neoxlite.errors import CheckpointError, ConfigError
+from neoxlite.parallel.ranks import Ranks
 
 if TYPE_CHECKING:
     from neoxlite.config import NeoxConfig
@@ -28,6 +30,8 @@ _OWN: Final = {"rank", "local_rank", "save", "load", "hostfile"}
 """Keys that may differ from rank to rank, beside those of files and folders, which a node may have elsewhere."""
 _PLACES: Final = ("_path", "_paths", "_dir", "_file")
 _LONGEST: Final = 60
+_SEEN_WITHIN_S: Final = 30.0
+"""Clients of NFS may keep what they know of a folder so long."""
 _NAMED: Final = 3
 
 Told = Mapping[str, str]
@@ -97,6 +101,29 @@ def check_alike(told: Told, world_size: int, *, hint: str) -> None:
     if found:
         more = f" (and {len(found) - _NAMED} more)" if found[_NAMED:] else ""
         raise ConfigError(f"the ranks differ: {'; '.join(found[:_NAMED])}{more}", hint=hint)
+
+
+def check_shared(save: str, owner: str, ranks: Ranks) -> None:
+    """Look for rank 0's lock in ``save`` from every node; every rank calls this, when rank 0 has the lock.
+
+    Args:
+        owner: what the lock file names.
+
+    Raises:
+        CheckpointError: some node does not see it, and could not save there; the same on every rank.
+    """
+    seen = ranks.local_rank != 0 or is_seen(Path(save), owner, _SEEN_WITHIN_S)
+    gathered: list[tuple[str, bool]] = [("", True)] * ranks.world_size
+    dist.all_gather_object(gathered, (socket.gethostname(), seen))
+    blind = [f"rank {rank} ({host})" for rank, (host, sees) in enumerate(gathered) if not sees]
+    if blind:
+        more = f" and {len(blind) - 1} more" if blind[1:] else ""
+        raise CheckpointError(
+            f"save: {save} is not the same folder on all nodes: {blind[0]}{more} does not see what rank 0 "
+            f"({gathered[0][0]}) has written there",
+            hint="give a folder on a file system that all nodes share, by its absolute path",
+            exit_code=2,
+        )
 
 
 def differences(gathered: Sequence[tuple[str, Told]]) -> list[str]:

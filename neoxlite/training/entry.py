@@ -17,7 +17,7 @@ from neoxlite.parallel.distributed import choose_device, join_world, leave_world
 from neoxlite.parallel.ranks import Ranks, ranks_from_environment
 from neoxlite.parallel.topology import Grid, create_topology
 from neoxlite.parallel.watch import PeerWatch
-from neoxlite.training.agreement import check_alike, settings, versions
+from neoxlite.training.agreement import check_alike, check_shared, settings, versions
 from neoxlite.training.engine import check_supported
 from neoxlite.training.environment import RunFiles
 from neoxlite.training.log_stream import unfailing_stdout
@@ -82,7 +82,7 @@ def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None =
             watch.start(device)
             if ranks.world_size > 1:
                 check_alike({**versions(), **settings(cfg)}, ranks.world_size, hint=_ALIKE)
-            _acquire(lock, ranks, device)
+            _acquire(lock, cfg.save, ranks, device)
             grid = Grid(max(1, cfg.pipe_parallel_size), cfg.data_parallel_size, cfg.model_parallel_size)
             topology = create_topology(grid, ranks.rank, sequence_parallel=cfg.sequence_parallel)
             # Imported here: it pulls in the model and DeepSpeed, which `prepare` has to come before.
@@ -109,14 +109,22 @@ def gpus_left_unused(device: torch.device, devices: Path = Path("/dev")) -> str 
     )
 
 
-def _acquire(lock: SaveLock, ranks: Ranks, device: torch.device) -> None:
-    """Take the lock of the save folder on rank 0; if it cannot be had, raise the same error on every rank."""
-    problem: list[CheckpointError | None] = [None]
+def _acquire(lock: SaveLock, save: str | None, ranks: Ranks, device: torch.device) -> None:
+    """Take the lock of the save folder on rank 0, and look for it on every node.
+
+    Raises:
+        CheckpointError: it cannot be had, or some node has another folder of that name; the same on every rank.
+    """
+    problem: CheckpointError | None = None
     try:
         lock.acquire()
     except CheckpointError as error:
-        problem = [error]
+        problem = error
     if ranks.world_size > 1:
-        dist.broadcast_object_list(problem, src=0, device=device)
-    if problem[0] is not None:
-        raise problem[0]
+        told = [(problem, lock.owner)]
+        dist.broadcast_object_list(told, src=0, device=device)
+        problem, owner = told[0]
+        if save and problem is None:
+            check_shared(save, owner, ranks)
+    if problem is not None:
+        raise problem

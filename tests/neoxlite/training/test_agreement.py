@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 from forked_worlds import TINY, train_rank, write_dataset
 
-from neoxlite.errors import ConfigError
+from neoxlite.errors import ConfigError, NeoxliteError
 from neoxlite.training.agreement import differences
 from neoxlite.training.environment import RunFiles
 from neoxlite.training.first_voice import rank_0_speaks_first
@@ -31,9 +33,13 @@ def test_differences_name_who_has_what() -> None:
     assert len(line) < 250
 
 
+def _start_nodes(ranks: Any, configs: list[Any], folders: list[Path]) -> str:
+    return _start(dataclasses.replace(ranks, local_rank=0), configs, folders)
+
+
 def _start(ranks: Any, configs: list[Any], folders: list[Path]) -> str:
     os.chdir(folders[ranks.rank])
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(NeoxliteError) as caught:
         train_rank(ranks, configs[ranks.rank], RunFiles(None, None, None), {})
     return f"{caught.value.message}\n{caught.value.hint}"
 
@@ -52,8 +58,6 @@ def test_other_configurations_on_some_ranks(
     changes: dict[str, Any], told: str, world: Any, config_of: Callable[..., Any], text_data: str, tmp_path: Path
 ) -> None:
     """Every rank raises the same error, with the key; where a node keeps its files may differ."""
-    import socket
-
     configs = [
         config_of(2, data_path=text_data, tensorboard_dir=f"tb{rank}", **(changes if rank else {})) for rank in range(2)
     ]
@@ -72,6 +76,22 @@ def test_other_data_on_some_nodes(world: Any, config_of: Callable[..., Any], tmp
     assert first == second
     assert first.startswith("the ranks differ: the training data (digest) is ")
     assert first.endswith("give absolute ones, to what all nodes share or have alike")
+
+
+def test_a_save_folder_that_is_not_shared(
+    world: Any, config_of: Callable[..., Any], text_data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told before the first step: the first save could not be written, thousands of iterations later."""
+    monkeypatch.setattr("neoxlite.training.agreement._SEEN_WITHIN_S", 0.0)
+    monkeypatch.setattr(socket, "gethostname", lambda: "node")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    cfg = config_of(2, data_path=text_data, save="ck", checkpoint_factor=1)
+    first, second = world.run(2, _start_nodes, [cfg] * 2, [tmp_path / "a", tmp_path / "b"])
+    assert first == second
+    assert first.startswith(
+        "save: ck is not the same folder on all nodes: rank 1 (node) does not see what rank 0 (node)"
+    )
 
 
 def test_rank_0_is_the_first_to_tell_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
