@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,3 +93,10 @@ class Row:
         weights = 12 * layers * hidden**2 + VOCABULARY * hidden
         attention = 6 * layers * hidden * self.length
         return 6 * weights + 2 * attention, 6 * weights + attention
+
+
+def keep(path: Path, results: Any) -> None:
+    """Write results as JSON at once: a call that is killed meanwhile leaves the earlier ones."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(results, indent=1) + "\n")
+    temporary.rename(path)

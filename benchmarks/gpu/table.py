@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 import trainer_row
-from rows import PEAK_TFLOPS, PEERS, Row
+from rows import PEAK_TFLOPS, PEERS, Row, keep
 
 ITERATIONS = 60
 ROWS = [
@@ -114,10 +114,14 @@ def show(results: dict[str, Any]) -> None:
             f"{text:<34} {found['card']:>4} {found['tokens_per_s']:>9,.0f} {found['ms']:>8.1f} "
             f"{full / PEAK_TFLOPS:>8.1%} {causal / PEAK_TFLOPS:>7.1%} {causal / ceiling:>9.1%} "
             f"{found['peak_gib']:>8.1f} {found['start_s']:>7.1f} {_percent(found.get('data_wait')):>6} {clock:>5} "
-            f"{power:>4} {found['loss']:>8.4f}"
+            f"{power:>4} {_loss(found['loss'])}"
         )
         for note in found.get("notes", []):
             print(f"    {note}")
+
+
+def _loss(value: float | None) -> str:
+    return f"{'skipped':>8}" if value is None else f"{value:>8.4f}"
 
 
 def _percent(share: float | None) -> str:
@@ -171,7 +175,7 @@ def add(row: Row, results: dict[str, Any], path: Path, folder: Path, iterations:
     except RuntimeError as error:
         found = {"error": str(error)}
     results["rows"][row.text] = {**found, "card": len(results["cards"]) - 1}
-    path.write_text(json.dumps(results, indent=1))
+    keep(path, results)
     print(f"{row.text}: {found.get('tokens_per_s') or found['error']}", file=sys.stderr, flush=True)
 
 

@@ -66,8 +66,10 @@ def measure(row: Row, folder: Path, iterations: int, limit_s: float, interval: i
     began = time.time()
     try:
         run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"not done in {limit_s:.0f} s") from None
+    except subprocess.TimeoutExpired as late:
+        # Bytes, though text was asked for.
+        said = b"".join(part[-1500:] for part in (late.stdout, late.stderr) if part).decode(errors="replace")
+        raise RuntimeError(f"not done in {limit_s:.0f} s: {said}") from None
     metrics.with_suffix(".log").write_text(run.stdout)
     if run.returncode:
         raise RuntimeError(f"exit {run.returncode}: {run.stdout[-1500:]}\n{run.stderr[-2500:]}")
@@ -76,7 +78,7 @@ def measure(row: Row, folder: Path, iterations: int, limit_s: float, interval: i
     return {**found, "start_s": _first_step(entries) - began, "notes": _notes(run.stdout)}
 
 
-def losses(row: Row, folder: Path) -> list[float]:
+def losses(row: Row, folder: Path) -> list[float | None]:
     """Return the losses that `measure` left in ``folder``, one an interval."""
     entries = [json.loads(line) for line in _metrics(row, folder).read_text().splitlines()]
     return [entry["loss"] for entry in entries if "iteration_time_ms" in entry]
