@@ -69,6 +69,8 @@ def setup_script(
         InputError: which wheels to take is not known, or a value fits no shell.
     """
     cuda, why = _cuda(profile, cuda)
+    if torch and not re.fullmatch(r"\d+(\.\d+)*[\w.+-]*", torch, re.ASCII):
+        raise InputError(f"--torch: {torch!r} is no version", hint="write for example 2.9.1, or leave it out")
     tag = "cpu" if cuda is None else f"cu{wheel_of(cuda).replace('.', '')}"
     index = f"{_INDEX}/{tag}"
     values = {

@@ -46,8 +46,9 @@ def export(
 
     \b
     CSV: run, attempt, iteration, the numbers of the log with their unit in the
-    name, epoch, time_s (since 1970), validation_loss, checkpoint, restart.
-    An empty cell is not told; nan and inf are. JSON: null is not finite.
+    name, epoch, time_s (since 1970), validation_loss, checkpoint, restart,
+    test_loss. An empty cell is not told; nan and inf are. JSON: null is not
+    finite.
     """
     from hpcjob.errors import InputError
 

@@ -17,7 +17,9 @@ def write_new(path: Path, text: str, force: bool, *, option: str = "--output", m
     """
     from neoxlite.common.files import write_whole
 
-    is_special = exists(path) and not is_file(path) and not is_dir(path)
+    if is_dir(path):
+        raise InputError(f"{option}: {path} is a folder", hint="give the name of a file in it")
+    is_special = exists(path) and not is_file(path)
     if (exists(path) or is_link(path)) and not force and not is_special:
         raise InputError(f"{option}: {path} exists", hint="give another name, or --force to replace it")
     try:

@@ -29,8 +29,9 @@ def test_a_file_is_kept(here: Path) -> None:
         write_new(here / "a", "2", force=False)
     write_new(here / "a", "2", force=True)
     assert (here / "a").read_text() == "2"
-    with pytest.raises(InputError, match="--output: "):
-        write_new(here, "2", force=True)
+    for force in (False, True):
+        with pytest.raises(InputError, match=r"^--output: .*here is a folder\ngive the name of a file in it$"):
+            write_new(here, "2", force=force)
 
 
 def test_a_link_that_leads_nowhere_is_there(tmp_path: Path) -> None:
