@@ -82,20 +82,13 @@ class Batch:
 
 
 def resolve_batch(train: int | None, micro: int | None, accumulation: int | None, data_parallel: int) -> Batch:
-    """Return the batch from what is given; None is "not given".
+    """Return the batch from what is given, each number at least 1; None is "not given".
 
     Two of the three give the third; one alone is completed with accumulation 1.
 
     Raises:
-        ConfigError: neither total nor micro-batch is given, a number is below 1, or the equation does not hold.
+        ConfigError: neither total nor micro-batch is given, or the equation does not hold.
     """
-    for name, given in (
-        ("train_batch_size", train),
-        ("train_micro_batch_size_per_gpu", micro),
-        ("gradient_accumulation_steps", accumulation),
-    ):
-        if given is not None and given < 1:
-            raise ConfigError(f"{name} is {given}; it cannot be less than 1", hint=f"set {name} to 1 or more")
     if train is None:
         if micro is None:
             raise ConfigError(

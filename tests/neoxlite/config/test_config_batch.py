@@ -39,9 +39,9 @@ def test_a_consistent_batch_resolves_to_itself(micro: int, accumulation: int, da
 
 @_FIXED
 @given(
-    train=st.none() | st.integers(-2, 300),
-    micro=st.none() | st.integers(-2, 40),
-    accumulation=st.none() | st.integers(-2, 40),
+    train=st.none() | st.integers(1, 300),
+    micro=st.none() | st.integers(1, 40),
+    accumulation=st.none() | st.integers(1, 40),
     data=st.integers(1, 40),
 )
 def test_whatever_is_given_the_equation_holds_or_is_refused(

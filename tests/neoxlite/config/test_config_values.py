@@ -137,6 +137,7 @@ def test_null_is_the_default(load: Load) -> None:
         ({"save": "x", "checkpoint_factor": 2.5}, "checkpoint_factor is 2.5; with checkpoint_scale linear"),
         ({"optimizer": {}}, "optimizer needs a type and a params block"),
         ({"train_iters": -1}, "train_iters is -1; it must be at least 1"),
+        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps is 0; it must be at least 1"),
         ({"hidden_dropout": 1.0}, "hidden_dropout is 1.0; it must be at least 0 and less than 1"),
         ({"attention_dropout": -0.1}, "attention_dropout is -0.1; it must be at least 0 and less than 1"),
         ({"warmup": 1.5}, "warmup is 1.5; it must be from 0 to 1"),
