@@ -14,7 +14,10 @@ from typing import Any
 
 import msgspec
 
+from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
+
+_TEST = lazy(r"\btest (?:data|set)\b")
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
@@ -95,6 +98,11 @@ class Validation(Event, frozen=True, kw_only=True, omit_defaults=True, tag="vali
     loss: float
     iteration: int | None = None
     perplexity: float | None = None
+
+    @property
+    def of_test(self) -> bool:
+        """Whether it is of the test data: ``the end of training for test data``, ``iteration 9 on test set``."""
+        return _TEST.search(self.at) is not None
 
 
 class Checkpoint(Event, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint"):

@@ -69,7 +69,9 @@ class IterationTable:
 
     def _validation(self, event: Validation) -> str:
         at = "" if event.iteration is None else str(event.iteration)
-        note = "validation" if event.iteration is not None else f"validation at {event.at}"
+        note = "test" if event.of_test else "validation"
+        if event.iteration is None:
+            note += f" at {event.at}"
         if event.perplexity is not None:
             note += f", perplexity {event.perplexity:.4g}"
         return self._join(at, [_loss(event.loss), *[""] * (len(_WIDTHS) - 1)], note)

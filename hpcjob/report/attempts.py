@@ -16,7 +16,7 @@ class Attempt:
         start: iteration of the checkpoint that it loaded, if the log tells.
         loaded: path of that checkpoint, if the log tells.
         saved: iteration of each checkpoint saved -> its path, if told.
-        validations: iteration -> loss.
+        validations, tests: iteration -> loss on the validation data, on the test data.
         by_epoch: steps are millionths of an epoch.
         source: the log.
     """
@@ -26,6 +26,7 @@ class Attempt:
     loaded: str | None = None
     saved: dict[int, str | None] = field(default_factory=dict)
     validations: dict[int, float] = field(default_factory=dict)
+    tests: dict[int, float] = field(default_factory=dict)
     by_epoch: bool = False
     source: str = ""
 

@@ -144,7 +144,7 @@ class _Collector:
             stream = self._stream_of(event.rank)
             step = event.iteration if event.iteration is not None else None if stream is None else stream.last
             if stream is not None and step is not None and step <= _STEP_AT_MOST * EPOCH_STEPS:
-                stream.open.validations[step] = event.loss
+                (stream.open.tests if event.of_test else stream.open.validations)[step] = event.loss
         elif isinstance(event, EngineStep):
             self._engine_step(event)
         elif isinstance(event, Memory):

@@ -24,7 +24,7 @@ from hpcjob.report.tables import Floats
 
 FILE_NAME = "events.out.tfevents.0000000000.hpcjob"
 """The same each time: a second export replaces the first."""
-_VALIDATION = "validation/lm_loss"
+_HELD_OUT = {"validation_loss": "validation/lm_loss", "test_loss": "test/lm_loss"}
 _FLOAT_MOST = 3.4028234e38
 _NAME_BYTES_AT_MOST = 200
 
@@ -65,8 +65,7 @@ def _write(run: Run, file: IO[bytes]) -> None:
             now = float(times[place])
             place += 1
         scalars = {tags[name][0]: row[name] * tags[name][1] for name in NAMES if name in row}
-        if "validation_loss" in row:
-            scalars[_VALIDATION] = row["validation_loss"]
+        scalars.update((tag, row[name]) for name, tag in _HELD_OUT.items() if name in row)
         if scalars:
             file.write(record(event(now, row["iteration"], scalars)))
 

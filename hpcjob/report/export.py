@@ -12,7 +12,7 @@ from hpcjob.report.quantities import EXTRA_COLUMNS, NAMES
 from hpcjob.report.runs import Run
 
 _KEPT = (*NAMES, *EXTRA_COLUMNS)
-COLUMNS = ("run", "attempt", "iteration", *_KEPT, "validation_loss", "checkpoint", "restart")
+COLUMNS = ("run", "attempt", "iteration", *_KEPT, "validation_loss", "checkpoint", "restart", "test_loss")
 """Columns of the CSV. ``attempt`` counts from 1; ``checkpoint``, ``restart`` are 1 where one was saved, one began."""
 _LIST_BLOCK = 4096
 
@@ -36,21 +36,21 @@ def write_json(runs: Iterable[Run], stream: IO[str]) -> None:
 
 def rows(run: Run) -> Iterator[dict[str, Any]]:
     """Give what is known at each step of a run, in order; validations and checkpoints may stand between the rows."""
-    validations, saved = run.validations, set(run.checkpoints)
-    others = sorted({*validations, *saved} - set(run.table.steps.tolist()))
+    saved = set(run.checkpoints)
+    others = sorted({*run.validations, *run.tests, *saved} - set(run.table.steps.tolist()))
     place, attempt = 0, 0
     for step, values, told, number in _listed(run):
         while place < len(others) and others[place] < step:
-            yield _row(run, others[place], attempt or number, validations, saved)
+            yield _row(run, others[place], attempt or number, saved)
             place += 1
-        row = _row(run, step, number, validations, saved)
+        row = _row(run, step, number, saved)
         row.update((name, value) for name, value, known in zip(_KEPT, values, told, strict=True) if known)
         if attempt and number != attempt:
             row["restart"] = 1
         attempt = number
         yield row
     for step in others[place:]:
-        yield _row(run, step, attempt, validations, saved)
+        yield _row(run, step, attempt, saved)
 
 
 def _listed(run: Run) -> Iterator[tuple[int, Sequence[float], Sequence[bool], int]]:
@@ -67,10 +67,12 @@ def _listed(run: Run) -> Iterator[tuple[int, Sequence[float], Sequence[bool], in
         )
 
 
-def _row(run: Run, step: int, attempt: int, validations: dict[int, float], saved: set[int]) -> dict[str, Any]:
+def _row(run: Run, step: int, attempt: int, saved: set[int]) -> dict[str, Any]:
     row: dict[str, Any] = {"run": run.name, "attempt": attempt, "iteration": step}
-    if step in validations:
-        row["validation_loss"] = validations[step]
+    if step in run.validations:
+        row["validation_loss"] = run.validations[step]
+    if step in run.tests:
+        row["test_loss"] = run.tests[step]
     if step in saved:
         row["checkpoint"] = 1
     return row

@@ -17,7 +17,7 @@ from hpcjob.logs.lines import Line
 
 _NUMBERS = (
     *("loss", "lr", "grad_norm", "loss_scale", "samples_per_s", "tokens_per_s", "tflops", "mfu_percent"),
-    *("iteration_time_ms", "memory_gib", "epoch", "learning_rate", "validation_loss"),
+    *("iteration_time_ms", "memory_gib", "epoch", "learning_rate", "validation_loss", "test_loss"),
 )
 _COUNTS = ("iteration", "step", "train_iters", "skipped")
 _Number = float | None | msgspec.UnsetType
@@ -31,6 +31,7 @@ _Object: Any = msgspec.defstruct(
 )
 _DECODER = msgspec.json.Decoder(_Object)
 _COUNT_AT_MOST = 10**18
+_OF_TEST = "test data"
 
 
 def events_of_json(line: Line) -> list[Event]:
@@ -48,8 +49,9 @@ def events_of_json(line: Line) -> list[Event]:
     if found.event == "checkpoint":
         action = found.action if found.action in ("saved", "loaded") else "saved"
         return [Checkpoint(**at, action=action, path=found.path, iteration=number)]
-    if found.event == "validation" and found.loss is not msgspec.UNSET:
-        return [Validation(**at, at=found.at or "", iteration=number, loss=_float(found.loss))]
+    if found.event in ("validation", "test") and found.loss is not msgspec.UNSET:
+        words = found.at or ("" if found.event == "validation" else _OF_TEST)
+        return [Validation(**at, at=words, iteration=number, loss=_float(found.loss))]
     return []
 
 
@@ -58,7 +60,7 @@ def _iteration(found: Any, number: int | None, at: dict[str, Any]) -> list[Event
         name: _float(value) for name in _NUMBERS if (value := getattr(found, name)) is not msgspec.UNSET
     }
     rate = told.pop("learning_rate", None)
-    held_out = told.pop("validation_loss", None)
+    held_out = {"": told.pop("validation_loss", None), _OF_TEST: told.pop("test_loss", None)}
     if rate is not None:
         told.setdefault("lr", rate)
     if found.loss_scale is None:
@@ -68,8 +70,9 @@ def _iteration(found: Any, number: int | None, at: dict[str, Any]) -> list[Event
     events: list[Event] = []
     if number is not None and told:
         events.append(Iteration(**at, shape="steps", iteration=number, train_iters=found.train_iters, **told))
-    if held_out is not None:
-        events.append(Validation(**at, at="", iteration=number, loss=held_out))
+    events += [
+        Validation(**at, at=words, iteration=number, loss=loss) for words, loss in held_out.items() if loss is not None
+    ]
     return events
 
 

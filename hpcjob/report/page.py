@@ -40,6 +40,7 @@ _COLUMNS = (
     ("lowest", "lowest"),
     ("lowest_at", "at"),
     ("validation", "validation"),
+    ("test", "test"),
     ("tokens_per_s", "tokens/s"),
     ("samples_per_s", "samples/s"),
     ("step_time_ms", "ms/step"),

@@ -41,7 +41,7 @@ class Run:
         attempts: [rows], number of the attempt that did it, from 1.
         restarts: in the order of time.
         checkpoints: iterations at which one was saved, of those that count.
-        validations: iteration -> loss on held-out data.
+        validations, tests: iteration -> loss on the validation data, on the test data.
         by_epoch: the log tells epochs only, and the rows are numbered from 1.
         notes: what a reader of a picture must know, in words.
     """
@@ -52,6 +52,7 @@ class Run:
     restarts: list[Restart] = field(default_factory=list)
     checkpoints: list[int] = field(default_factory=list)
     validations: dict[int, float] = field(default_factory=dict)
+    tests: dict[int, float] = field(default_factory=dict)
     by_epoch: bool = False
     notes: list[str] = field(default_factory=list)
 
@@ -72,14 +73,29 @@ def make_run(name: str, log: Log) -> Run:
     numbers = np.zeros(len(table), np.int64)
     saved: set[int] = set()
     validations: dict[int, float] = {}
+    tests: dict[int, float] = {}
     for (number, until), part in zip(kept, tables, strict=True):
+        attempt = attempts[number]
         numbers[np.searchsorted(table.steps, part.steps)] = number + 1
-        saved = {step for step in saved if step < attempts[number].first}
-        saved.update(step for step in attempts[number].saved if step <= until)
-        validations = {step: loss for step, loss in validations.items() if step < attempts[number].first}
-        validations.update({step: loss for step, loss in attempts[number].validations.items() if step <= until})
-    run = Run(name, table, numbers, _restarts(attempts), sorted(saved), dict(sorted(validations.items())), notes=notes)
+        saved = {step for step in saved if step < attempt.first}
+        saved.update(step for step in attempt.saved if step <= until)
+        validations = _upto(validations, attempt.first - 1) | _upto(attempt.validations, until)
+        tests = _upto(tests, attempt.first - 1) | _upto(attempt.tests, until)
+    run = Run(
+        name,
+        table,
+        numbers,
+        _restarts(attempts),
+        sorted(saved),
+        dict(sorted(validations.items())),
+        dict(sorted(tests.items())),
+        notes=notes,
+    )
     return _numbered(run) if attempts[-1].by_epoch else run
+
+
+def _upto(losses: dict[int, float], last: int) -> dict[int, float]:
+    return {step: loss for step, loss in losses.items() if step <= last}
 
 
 def _of_one_kind(attempts: Sequence[Attempt]) -> list[Attempt]:
@@ -140,6 +156,7 @@ def _numbered(run: Run) -> Run:
         ],
         checkpoints=[number(step) for step in run.checkpoints],
         validations={number(step): loss for step, loss in run.validations.items()},
+        tests={number(step): loss for step, loss in run.tests.items()},
         by_epoch=True,
         notes=[*run.notes, "the log tells epochs, not iterations: its entries are numbered"],
     )
@@ -159,6 +176,7 @@ def between(run: Run, first: int, last: int | None) -> Run:
         restarts=[one for one in run.restarts if inside(one.at)],
         checkpoints=[step for step in run.checkpoints if inside(step)],
         validations={step: loss for step, loss in run.validations.items() if inside(step)},
+        tests={step: loss for step, loss in run.tests.items() if inside(step)},
     )
 
 

@@ -21,7 +21,7 @@ class Summary:
         rows: logged iterations.
         last: the last iteration.
         loss, lowest: the last finite loss and the lowest one, at iteration ``lowest_at``.
-        validation: the last loss on held-out data.
+        validation, test: the last loss on the validation data, on the test data.
         tokens_per_s, samples_per_s, step_time_ms: medians.
         repeated: iterations that were done again after restarts.
     """
@@ -33,6 +33,7 @@ class Summary:
     lowest: float | None
     lowest_at: int | None
     validation: float | None
+    test: float | None
     tokens_per_s: float | None
     samples_per_s: float | None
     step_time_ms: float | None
@@ -67,6 +68,7 @@ def summarize(run: Run, spikes: Mapping[str, list[Spike]]) -> Summary:
         lowest=None if least is None else float(losses[least]),
         lowest_at=None if least is None else int(steps[least]),
         validation=next(reversed(run.validations.values()), None),
+        test=next(reversed(run.tests.values()), None),
         tokens_per_s=_median(run, "tokens_per_s"),
         samples_per_s=_median(run, "samples_per_s"),
         step_time_ms=_median(run, "iteration_time_ms"),

@@ -154,6 +154,8 @@ def _words(run: Run, summary: Summary, spikes: dict[str, list[Spike]]) -> list[s
         parts.append(f"lowest {number(summary.lowest)} at {number(summary.lowest_at)}")
     if summary.validation is not None:
         parts.append(f"validation {number(summary.validation)}")
+    if summary.test is not None:
+        parts.append(f"test {number(summary.test)}")
     if summary.tokens_per_s is not None:
         parts.append(f"{number(summary.tokens_per_s)} tokens/s")
     if summary.restarts:

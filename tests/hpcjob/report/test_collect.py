@@ -212,6 +212,7 @@ def test_exact_values_beside_the_log(tmp_path: Path) -> None:
     metrics.write_text(
         '{"iteration": 1, "loss": 2.125, "grad_norm": 0.75, "tokens_per_s": 5.5}\n'
         '{"event": "validation", "iteration": 1, "loss": 3.5, "perplexity": 33.1, "at": "iteration 1"}\n'
+        '{"event": "test", "iteration": 1, "loss": 3.75, "at": "the end of training for test data"}\n'
         "damaged {\n"
     )
     log = write(tmp_path / "1_job.out", [neox_line(1, "2.0", norm=None)])
@@ -219,6 +220,18 @@ def test_exact_values_beside_the_log(tmp_path: Path) -> None:
     assert [series(both, name) for name in ("loss", "grad_norm")] == [[(1, 2.0)], [(1, 0.75)]]
     alone = make_run("run", read_log([], metrics=metrics))
     assert (alone.table.series("loss")[1].tolist(), alone.validations) == ([2.125], {1: 3.5})
+    assert alone.tests == {1: 3.75}
+
+
+@pytest.mark.parametrize("at", ["the end of training for {} data", "iteration 9 on {} set"])
+def test_the_loss_of_the_test_data_is_none_of_the_validation(at: str) -> None:
+    """Both blocks stand at one iteration, as GPT-NeoX and Megatron-LM word them."""
+    blocks = [
+        f" validation loss at {at.format(data)} | lm loss value: {loss} | lm loss PPL: 1.0E+01 |\n"
+        for data, loss in (("validation", "2.5E+00"), ("test", "3.5E+00"))
+    ]
+    run = make_run("run", of(neox_line(9, "2.0") + "".join(blocks)))
+    assert (run.validations, run.tests) == ({9: 2.5}, {9: 3.5})
 
 
 def test_compressed_and_cut(tmp_path: Path) -> None:

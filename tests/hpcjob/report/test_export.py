@@ -24,6 +24,7 @@ def log(here: Path) -> Path:
     lines = [neox_line(step, loss) for step, loss in LOSSES.items() if step <= 20] + [neox_line(30, "9.0"), saved(20)]
     lines += [loaded(20), *(neox_line(step, loss) for step, loss in LOSSES.items() if step > 20)]
     lines += [" validation results at iteration 40 | lm_loss value: 2.345678E+00 | lm_loss_ppl value: 1.0E+01 |\n"]
+    lines += [" validation results at the end of training for test data | lm_loss value: 3.25E+00 |\n"]
     return write(here / "実験.log", lines)
 
 
@@ -38,6 +39,7 @@ def test_csv(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["restart"] for row in rows] == ["", "", "1", ""]
     assert [row["checkpoint"] for row in rows] == ["", "1", "", ""]
     assert [row["validation_loss"] for row in rows] == ["", "", "", "2.345678"]
+    assert [row["test_loss"] for row in rows] == ["", "", "", "3.25"]
     assert {row["run"] for row in rows} == {"実験"}
     assert {row["lr"] for row in rows} == {"0.0001"}
     assert {row["memory_gib"] for row in rows} == {""}
@@ -51,7 +53,7 @@ def test_json(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert all("memory_gib" not in row for row in rows)
     assert main(["export", "out.jsonl", "--json"]) == 0
     again = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    told = ("iteration", "loss", "lr", "grad_norm", "tokens_per_s", "iteration_time_ms", "validation_loss")
+    told = ("iteration", "loss", "lr", "grad_norm", "tokens_per_s", "iteration_time_ms", "validation_loss", "test_loss")
     assert [[row.get(key) for key in told] for row in again] == [[row.get(key) for key in told] for row in rows]
 
 
@@ -70,6 +72,7 @@ def test_tensorboard(log: Path) -> None:
     assert [one.value for one in read.Scalars("runtime/iteration_time")] == pytest.approx([1.1702] * 4)
     assert [one.value for one in read.Scalars("runtime/tokens_per_sec")] == pytest.approx([27.346 * 2048] * 4)
     assert [(one.step, one.value) for one in read.Scalars("validation/lm_loss")] == [(40, pytest.approx(2.345678))]
+    assert [(one.step, one.value) for one in read.Scalars("test/lm_loss")] == [(40, 3.25)]
     # ten iterations of 1.1702 s between two rows
     assert losses[1].wall_time - losses[0].wall_time == pytest.approx(11.702)
 
