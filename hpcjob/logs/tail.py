@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Collection, Iterable
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from hpcjob.errors import InputError
+from hpcjob.logs.absence import check_ranks, say, say_if_nothing
 from hpcjob.logs.events import Iteration
+from hpcjob.logs.filtered_view import FilteredView, wanted_by
 from hpcjob.logs.filters import LineFilter
 from hpcjob.logs.fold import ranges
 from hpcjob.logs.follow import Follower, read_stream
@@ -18,13 +19,12 @@ from hpcjob.logs.lazy import lazy
 from hpcjob.logs.metrics import Metrics, sequence_length_of
 from hpcjob.logs.output import Output
 from hpcjob.logs.parse import parse
+from hpcjob.logs.request import Request as Request
 from hpcjob.logs.show import show_files, show_stream
-from hpcjob.logs.since import tells_times
 from hpcjob.logs.sources import Source, attempt_of
 from hpcjob.logs.target import Target
-from hpcjob.logs.views import FilteredView, LinesView, LossView, View, Whole, wanted_by
+from hpcjob.logs.views import LinesView, LossView, View, Whole
 from hpcjob.logs.wanted import Wanted
-from neoxlite.common.printable import tell
 
 if TYPE_CHECKING:
     from hpcjob.logs.digest import Digest
@@ -33,29 +33,8 @@ if TYPE_CHECKING:
 
 _HEAD_BYTES = 4 * 1024 * 1024
 _SMALL_FILE_BYTES = 1_000_000
-_NAMED = 3
 _WALLTIME = lazy(r"^walltime: ['\"]?([^'\"\n]{1,40})", re.MULTILINE)
 _LINK = lazy(r"^ {1,8}link_gbps: (\d{1,5}(?:\.\d+)?)\b", re.MULTILINE)
-
-
-class Request(NamedTuple):
-    """What the user asked for.
-
-    Attributes:
-        view: ``digest``, ``lines``, ``loss``, ``nccl`` or ``errors``.
-        number: of items; None: as many as the view has by itself.
-        everything: all of them.
-    """
-
-    view: str
-    wanted: LineFilter
-    number: int | None = None
-    everything: bool = False
-    follow: bool = False
-
-    def limit(self, default: int | None) -> int | None:
-        """Return how many items to show; None is all."""
-        return None if self.everything else default if self.number is None else self.number
 
 
 def show(target: Target, request: Request, output: Output, *, pipe: tuple[int, str] | None = None) -> None:
@@ -69,13 +48,13 @@ def show(target: Target, request: Request, output: Output, *, pipe: tuple[int, s
         return
     wanted = request.wanted
     if wanted.ranks is not None and not (request.follow and not target.ended()):
-        _check_ranks(wanted.ranks, target.ranks(), target.directory)
+        check_ranks(wanted.ranks, target.ranks(), target.directory)
     provider = target.provider(request.view, wanted.ranks, wanted.hosts)
     sources = list(provider())
     if not any(source.path.exists() for source in sources):
         where = target.directory or ", ".join(map(str, target.paths))
         of_rank = "" if wanted.ranks is None else f" of rank {ranges(wanted.ranks)}"
-        _say(f"no log{of_rank} yet in {where}" + ("; waiting" if request.follow else ""))
+        say(f"no log{of_rank} yet in {where}" + ("; waiting" if request.follow else ""))
         if not request.follow:
             return
     if wanted.hosts is not None and target.directory is None:
@@ -92,7 +71,7 @@ def _show_view(target: Target, request: Request, output: Output, sources: list[S
     count = request.limit(view.default_count)
     if view.whole is not None and not request.follow and count is None and not request.wanted.active:
         _show_whole([source for source in sources if source.path.exists()], view, view.whole, output, target.hosts())
-        _say_if_nothing(view, request, output, sources)
+        say_if_nothing(view, request, output, sources)
         return
     provider = target.provider(request.view, request.wanted.ranks, request.wanted.hosts)
     follower = Follower(provider, wanted=wanted_by(view), hosts=target.hosts())
@@ -105,7 +84,7 @@ def _show_view(target: Target, request: Request, output: Output, sources: list[S
         ended=target.ended if request.follow else None,
         since_s=request.wanted.since_s,
     )
-    _say_if_nothing(view, request, output, sources)
+    say_if_nothing(view, request, output, sources)
 
 
 def _show_digest(target: Target, request: Request, output: Output, sources: list[Source]) -> None:
@@ -135,8 +114,8 @@ def _show_digest(target: Target, request: Request, output: Output, sources: list
     )
     if partly and not request.follow:
         some = f"{partly[0]}{f' and {len(partly) - 1} more' if len(partly) > 1 else ''}"
-        _say(f"of {some} only the beginning and the end were read (-n all reads all; --errors and --nccl too)")
-    _say_if_nothing(None, request, output, sources)
+        say(f"of {some} only the beginning and the end were read (-n all reads all; --errors and --nccl too)")
+    say_if_nothing(None, request, output, sources)
 
 
 def _digest(
@@ -197,7 +176,7 @@ def _show_pipe(pipe: tuple[int, str], request: Request, output: Output) -> None:
         digest = _digest(Target(), request, output, Metrics(None), _progress(Target()), ())
         count = request.limit(None if output.json or request.follow else digest.default_count)
         show_digest_of(pipe, digest, output, count=count, follow=request.follow or request.everything)
-        _say_if_nothing(None, request, output, ())
+        say_if_nothing(None, request, output, ())
         return
     view = _view(Target(), request, output, several=False)
     count = request.limit(view.default_count)
@@ -205,7 +184,7 @@ def _show_pipe(pipe: tuple[int, str], request: Request, output: Output) -> None:
     if isinstance(view, LossView) and not request.follow:
         wanted = Wanted(view.shapes(count))
     show_stream(read_stream(*pipe, wanted=wanted), view, output, count=count, follow=request.follow)
-    _say_if_nothing(view, request, output, ())
+    say_if_nothing(view, request, output, ())
 
 
 def _view(target: Target, request: Request, output: Output, *, several: bool) -> View[Any]:
@@ -262,7 +241,7 @@ def _tell_of_next_jobs(target: Target, output: Output, view: View[Any]) -> None:
     def changed(before: Any, after: Any) -> None:
         if isinstance(view, LossView):
             view.new_job()
-        _say(f"job {before.id} has ended; the run goes on in job {after.id}")
+        say(f"job {before.id} has ended; the run goes on in job {after.id}")
 
     target.run.on_change = changed
 
@@ -279,50 +258,3 @@ def _learn_hosts(sources: Iterable[Source], wanted: LineFilter) -> None:
             for line in tail.poll(_HEAD_BYTES):
                 wanted.identity.read(line)
             tail.close()
-
-
-def _say_if_nothing(view: View[Any] | None, request: Request, output: Output, sources: Iterable[Source]) -> None:
-    """Say why there is nothing, on stderr: silence would look like a log without anything to tell.
-
-    Args:
-        view: None: the digest.
-    """
-    wanted = request.wanted
-    inner = view.inner if isinstance(view, FilteredView) else view
-    paths = [source.path for source in sources if source.path.is_file()]
-    if paths and wanted.ranks is None and not any(path.stat().st_size for path in paths):
-        _say(f"{', '.join(map(str, paths[:_NAMED]))}: empty")
-    elif wanted.active and not wanted.seen:
-        _say_what_is_not_there(request, paths, whole=inner is not None and inner.whole is not None)
-    elif isinstance(inner, LossView) and not inner.shown and request.number != 0:
-        _say("no iteration and no loss found (--raw shows the lines)")
-    elif not output.written and request.number != 0:
-        _say("nothing to show" + ("" if request.view == "lines" else " (--raw shows the lines)"))
-
-
-def _say_what_is_not_there(request: Request, paths: Iterable[Path], *, whole: bool) -> None:
-    wanted = request.wanted
-    if wanted.ranks is not None and not whole:
-        _check_ranks(wanted.ranks, wanted.others)
-        _say(f"no line of rank {ranges(wanted.ranks)}: its file is empty, or has no rank prefixes")
-    elif wanted.hosts is not None:
-        known = f"; there are {', '.join(sorted(wanted.other_hosts)[:8])}" if wanted.other_hosts else ""
-        _say(f"no line of host {', '.join(wanted.hosts)}{known}")
-    elif wanted.since_s is not None:
-        since = datetime.fromtimestamp(wanted.since_s).astimezone().isoformat(sep=" ", timespec="seconds")
-        none = wanted.timeless and not any(map(tells_times, paths))
-        what = "nothing" if wanted.pattern is None else "no such line"
-        _say("this log tells no times, so --since finds nothing in it" if none else f"{what} since {since}")
-    elif not whole:
-        _say("no such line")
-
-
-def _check_ranks(ranks: Collection[int], known: Collection[int], directory: Path | None = None) -> None:
-    """Refuse ranks that the job does not have, where others tell which it has."""
-    if known and not set(ranks) & set(known):
-        where = "" if directory is None else f" in {directory}"
-        raise InputError(f"there is no rank {ranges(ranks)}{where}", hint=f"Ranks with a log: {ranges(known)}.")
-
-
-def _say(text: str) -> None:
-    tell(text, "hpcjob tail")

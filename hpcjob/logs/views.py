@@ -7,19 +7,17 @@ A view *picks* items from a line, which may happen several times for the same li
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from hpcjob.logs import parse
 from hpcjob.logs.events import Event, Iteration, LogLine, Validation, origin
 from hpcjob.logs.file_tail import alone
-from hpcjob.logs.filters import LineFilter
 from hpcjob.logs.lines import Line
 from hpcjob.logs.metrics import Metrics, sequence_length
 from hpcjob.logs.output import Output
 from hpcjob.logs.shapes import Interest, Shapes
 from hpcjob.logs.table import TABLE, IterationTable
 from hpcjob.logs.training import TrainingReader
-from hpcjob.logs.wanted import Wanted
 from neoxlite.common.printable import printable
 
 T = TypeVar("T")
@@ -273,30 +271,3 @@ class Whole(Protocol):
 
     def pending_in(self, source: str) -> bool:
         """Whether the next line of this file does."""
-
-
-class FilteredView(Generic[T]):
-    """Another view, of some lines only."""
-
-    def __init__(self, view: View[T], wanted: LineFilter) -> None:
-        self.inner = view
-        self._wanted = wanted
-        self.whole = view.whole
-        self.default_count = view.default_count
-
-    def pick(self, line: Line) -> Iterable[T]:
-        return self.inner.pick(line) if self._wanted.wants(line) else ()
-
-    def grouping(self, item: T) -> tuple[Hashable, Hashable]:
-        return self.inner.grouping(item)
-
-    def accept(self, item: T) -> None:
-        self.inner.accept(item)
-
-    def tick(self, *, final: bool) -> None:
-        self.inner.tick(final=final)
-
-
-def wanted_by(view: View[T]) -> Wanted:
-    """Return which lines a view is interested in."""
-    return Wanted() if view.whole is None else Wanted(view.whole.shapes(), view.whole.pending_in)
