@@ -31,8 +31,8 @@ def cli() -> None:
     \b
     Examples:
       neoxlite prepare-data stdlib
-      neoxlite train 2-7B.yml local_setup.yml -d configs
-      neoxlite launch 2-7B.yml local_setup.yml -d configs --hostfile hosts
+      neoxlite train 2-7B.yml local_setup.yml
+      neoxlite launch 2-7B.yml local_setup.yml --hostfile hosts
       neoxlite config show 2-7B.yml --world-size 16
       neoxlite generate --load checkpoints --prompt "def main("
 

@@ -24,5 +24,5 @@ def convert() -> None:
       neoxlite convert inspect checkpoints
       neoxlite convert to-hf checkpoints my-model
       neoxlite convert from-hf pythia-160m start
-      neoxlite convert from-neox neox-checkpoints start 2-7B.yml local_setup.yml -d configs
+      neoxlite convert from-neox neox-checkpoints start 2-7B.yml local_setup.yml
     """

@@ -34,9 +34,9 @@ def launch(
 
     \b
     On this machine, one rank a GPU; on several by ssh (pdsh), from a hostfile:
-      neoxlite launch -d configs 125M.yml local_setup.yml
-      neoxlite launch -d configs --hostfile hosts 2-7B.yml local_setup.yml
-      python -m neoxlite.deepy train.py -d configs 2-7B.yml local_setup.yml
+      neoxlite launch 125M.yml local_setup.yml
+      neoxlite launch --hostfile hosts 2-7B.yml local_setup.yml
+      python -m neoxlite.deepy train.py 2-7B.yml local_setup.yml
 
     The keys hostfile, include, exclude, num_nodes, num_gpus, launcher (pdsh, openmpi), master_addr and master_port are
     read from CONFIG. The hosts need the same folders. On a scheduler hpcjob does this job.
@@ -57,6 +57,8 @@ def launch(
     options = ("--iteration", str(iteration)) if iteration is not None else ()
     request = Request(command, config, conf_dir, assignments, overrides, options, hostfile)
     settings = launch_settings(request, os.environ)
+    if settings.note:
+        click.echo(f"note: {settings.note}", err=True)
     load_config(config, conf_dir, overrides, settings.hosts.world_size)  # a mistake is told here, once
     if print_only:
         click.echo(launch_script(request, settings, os.environ, jobdir=None), nl=False)

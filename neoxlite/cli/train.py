@@ -24,7 +24,7 @@ def train(
 
     \b
     Alone on this machine, or as one rank of torchrun, mpirun or srun:
-      neoxlite train 125M.yml local_setup.yml -d configs
+      neoxlite train 125M.yml local_setup.yml
       torchrun --nproc-per-node 8 -m neoxlite train 2-7B.yml
       neoxlite train run.yml --set train_iters=1000 --set optimizer.params.lr=3.0e-4
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from neoxlite.common.paths import exists, is_link
 from neoxlite.config.keys import Support, key_table
 from neoxlite.config.old_keys import modernise
 from neoxlite.config.overrides import apply_overrides
@@ -14,6 +15,7 @@ from neoxlite.config.reader import read_files
 from neoxlite.config.values import typed
 from neoxlite.data.system_errors import reading
 from neoxlite.errors import ConfigError
+from neoxlite.launch.allocation import several_nodes
 from neoxlite.launch.hosts import Hosts, choose_hosts, filtered, is_this_machine, read_hostfile, this_machine
 
 JOB_HOSTFILE: Final = Path("/job/hostfile")  # where DeepSpeed looks for one that nobody named
@@ -69,6 +71,7 @@ class Settings:
         check_hosts: whether to look first if all hosts can be reached.
         master_addr, master_port: as configured; None: chosen at the start.
         env: variables that every rank gets.
+        note: what the user should know about the choice; None: nothing.
     """
 
     hosts: Hosts
@@ -78,6 +81,7 @@ class Settings:
     master_addr: str | None
     master_port: int | None
     env: Mapping[str, str]
+    note: str | None = None
 
     def __str__(self) -> str:
         source = f"hostfile {self.hostfile}: " if self.hostfile else ""
@@ -96,12 +100,9 @@ def launch_settings(request: Request, environ: Mapping[str, str]) -> Settings:
             hint="start `neoxlite train` in its place, or launch once, outside",
         )
     keys = _keys(request)
-    hostfile = _hostfile(request.hostfile or keys["hostfile"], environ)
+    hostfile, note = _hostfile(request.hostfile, keys["hostfile"], environ)
     if hostfile is None:
-        for key in ("include", "exclude"):
-            if keys[key]:
-                raise ConfigError(f"{key}: {keys[key]} needs a hostfile", hint="give --hostfile FILE")
-        hosts = this_machine(keys["num_gpus"], environ)
+        hosts = _this_machine(keys, note, environ)
     else:
         slots = filtered(read_hostfile(hostfile), keys["include"], keys["exclude"])
         hosts = choose_hosts(slots, num_nodes=keys["num_nodes"], num_gpus=keys["num_gpus"])
@@ -119,7 +120,19 @@ def launch_settings(request: Request, environ: Mapping[str, str]) -> Settings:
         keys["master_addr"] or environ.get("MASTER_ADDR") or None,
         keys["master_port"],
         _environment(hosts, environ),
+        note,
     )
+
+
+def _this_machine(keys: Mapping[str, Any], note: str | None, environ: Mapping[str, str]) -> Hosts:
+    """Return this machine's processes. Raises ConfigError: a key asks for what only a hostfile gives."""
+    asked = [f"{key}: {keys[key]}" for key in ("include", "exclude") if keys[key]]
+    if keys["num_nodes"] > 1:
+        asked.append(f"num_nodes: {keys['num_nodes']}")
+    if asked:
+        because = f"; {note}" if note else ""
+        raise ConfigError(f"{asked[0]} needs a hostfile{because}", hint="give --hostfile FILE")
+    return this_machine(keys["num_gpus"], environ)
 
 
 def _keys(request: Request) -> dict[str, Any]:
@@ -141,12 +154,32 @@ def _keys(request: Request) -> dict[str, Any]:
     return values
 
 
-def _hostfile(given: str | None, environ: Mapping[str, str]) -> Path | None:
-    """Return the hostfile to use: that given, else DLTS_HOSTFILE's, else /job/hostfile if it is there."""
-    named = given or environ.get("DLTS_HOSTFILE")
-    if named:
-        return Path(named)
-    return JOB_HOSTFILE if JOB_HOSTFILE.is_file() else None
+def _hostfile(option: str | None, key: str | None, environ: Mapping[str, str]) -> tuple[Path | None, str | None]:
+    """Return the hostfile to use, and what to say about one that is not there.
+
+    It is that of the command line, else of the key, else DLTS_HOSTFILE's, else /job/hostfile. One that does not exist
+    means this machine alone, as for DeepSpeed: GPT-NeoX's own 125M.yml names one. Not so one of the command line, which
+    somebody has just written, nor in a job of several nodes, of which the run would leave all but one idle.
+
+    Raises:
+        ConfigError: it does not exist, and the job around this process has several nodes.
+    """
+    if option:
+        return Path(option), None
+    named = key or environ.get("DLTS_HOSTFILE")
+    if not named:
+        return (JOB_HOSTFILE if JOB_HOSTFILE.is_file() else None), None
+    path = Path(named)
+    if exists(path) or is_link(path):
+        return path, None
+    gone = f"hostfile {path} does not exist"
+    several = several_nodes(environ)
+    if several:
+        raise ConfigError(
+            f"{gone}, and this job has several nodes: {several}",
+            hint="write it, a line for each node such as: node1 slots=8; or let hpcjob start the ranks of a job",
+        )
+    return None, f"{gone}: this machine alone"
 
 
 def _launcher(name: str | None) -> str:

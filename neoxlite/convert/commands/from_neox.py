@@ -32,8 +32,8 @@ def command(
 
     \b
     Example:
-      neoxlite convert from-neox neox-checkpoints start 2-7B.yml local_setup.yml -d configs
-      neoxlite train 2-7B.yml local_setup.yml -d configs --set load=start
+      neoxlite convert from-neox neox-checkpoints start 2-7B.yml local_setup.yml
+      neoxlite train 2-7B.yml local_setup.yml --set load=start
     """
     from neoxlite.config import parse_assignments
     from neoxlite.convert.from_neox import convert

@@ -187,10 +187,11 @@ def test_shipped_files_are_not_said_to_be_there(tmp_path: Path, monkeypatch: pyt
 
 
 def test_missing_folder(tmp_path: Path) -> None:
-    """A misspelt -d: the folder is what is missing."""
-    with pytest.raises(ConfigError) as caught:
-        load_config("125M", tmp_path / "nowhere")
-    assert caught.value.hint == f"there is no folder {tmp_path / 'nowhere'}"
+    """A misspelt -d: the folder is what is missing. GPT-NeoX's command line, outside its folder, needs none."""
+    for name, more in (("mine", ""), ("125M", "; 125M.yml comes with neoxlite: leave out -d")):
+        with pytest.raises(ConfigError) as caught:
+            load_config(name, tmp_path / "nowhere")
+        assert caught.value.hint == f"there is no folder {tmp_path / 'nowhere'}{more}"
 
 
 def test_own_file_comes_before_the_shipped_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def test_a_wrong_hostfile_is_refused_with_its_line(text: str | bytes, told: str,
 
 
 def test_a_hostfile_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    """DeepSpeed would go on with this machine's GPUs alone."""
+    """Whoever calls decides whether this machine alone will do."""
     with pytest.raises(ConfigError, match="no cannot be read: No such file or directory"):
         read_hostfile(tmp_path / "no")
 

@@ -36,7 +36,9 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HOME": "/nonexistent"}
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Each test works in an empty folder with one configuration, without GPUs and variables of a launcher."""
-    for name in ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "DLTS_HOSTFILE", "MASTER_ADDR", "DS_ENV_FILE"):
+    launchers = ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "DLTS_HOSTFILE", "MASTER_ADDR", "DS_ENV_FILE")
+    schedulers = ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", "NHOSTS", "PBS_NODEFILE", "PE_HOSTFILE", "PJM_O_NODEINF")
+    for name in (*launchers, *schedulers):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -97,6 +99,45 @@ def test_two_nodes_by_mpirun(capsys: pytest.CaptureFixture[str]) -> None:
     assert line.endswith('bash "$jobdir/rank.sh" "$jobdir/step1.sh"')
 
 
+def test_a_hostfile_that_does_not_exist_is_this_machine_with_a_note(
+    capsys: pytest.CaptureFixture[str], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for DeepSpeed (launcher/runner.py): GPT-NeoX's own configs/125M.yml has the key with this value."""
+    (place / "configs/mock.yml").write_text('"hostfile": "/mock_path"\n')
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "1")
+    assert main(["launch", "--print", "-d", "configs", "run.yml", "mock.yml"]) == 0
+    captured = capsys.readouterr()
+    assert " nodes=1 procs_per_node=1 world_size=1\n" in captured.out
+    assert captured.err == "note: hostfile /mock_path does not exist: this machine alone\n"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("SLURM_JOB_NUM_NODES", "4", "SLURM_JOB_NUM_NODES is 4"),
+        ("NHOSTS", "2", "NHOSTS is 2"),
+        ("PBS_NODEFILE", "node1\nnode1\nnode2\n", "PBS_NODEFILE has 2 hosts"),
+        ("PE_HOSTFILE", "node1 8 q@node1 <NULL>\nnode2 8 q@node2 <NULL>\n", "PE_HOSTFILE has 2 hosts"),
+        ("PJM_O_NODEINF", "node1\nnode2\n", "PJM_O_NODEINF has 2 hosts"),
+        ("PBS_NODEFILE", "/nonexistent/nodes", "cannot be read: No such file"),
+    ],
+)
+def test_in_a_job_of_several_nodes_a_missing_hostfile_is_an_error(
+    variable: str, value: str, told: str, place: Path
+) -> None:
+    """All nodes but one would idle behind a note; of a job that cannot be counted nobody knows. One node may."""
+    nodes = place / "nodes"
+    if "\n" in value:
+        nodes.write_text(value)
+        value = str(nodes)
+    request, environ = Request("train", ["configs/run.yml"]), {**NO_GPU, "DLTS_HOSTFILE": "/mock_path"}
+    with pytest.raises(ConfigError, match=told) as caught:
+        launch_settings(request, {**environ, variable: value})
+    assert "hostfile /mock_path does not exist" in caught.value.message
+    nodes.write_text("node1\nnode1\n")
+    assert launch_settings(request, {**environ, "PBS_NODEFILE": str(nodes)}).note
+
+
 def test_keys_of_launching(capsys: pytest.CaptureFixture[str], place: Path) -> None:
     """include, num_gpus, master_addr and master_port do what they say."""
     (place / "hosts").write_text("".join(f"node{number} slots=8\n" for number in range(1, 5)))
@@ -142,6 +183,8 @@ def test_variables_for_all_hosts(place: Path) -> None:
     [
         (["--hostfile", "no"], "hostfile no cannot be read: No such file"),
         (["--set", "include=node1"], "include: node1 needs a hostfile"),
+        (["--set", "num_nodes=2"], "num_nodes: 2 needs a hostfile"),
+        (["--set", "hostfile=gone", "--set", "num_nodes=2"], "2 needs a hostfile; hostfile gone does not exist"),
         (["--set", "num_gpus=0"], "num_gpus is 0"),
         (["--set", "master_port=70000"], "master_port is 70000"),
         (["--hostfile", "hosts", "--set", "launcher=slurm"], "launcher: slurm is not started by neoxlite launch"),
