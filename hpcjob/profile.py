@@ -234,7 +234,8 @@ class ClusterProfile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
         name: name of the profile.
         title: name of the system, for people.
         aliases: other names of this profile.
-        extends: profile whose values this one starts from: a name, or a path relative to this file.
+        extends: profile whose values this one starts from: a name, or a path relative to this file. A node that names
+            another ``gpu`` here starts without ``gpu_memory_gib`` and ``peak_tflops``, which were the other one's.
         status: ``tested`` on the system or a real scheduler of its kind, ``documented`` from public sources only,
             ``closed`` when the system is no longer in service.
         scheduler: the batch system.

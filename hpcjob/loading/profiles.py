@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from hpcjob.documents.checking import convert
-from hpcjob.documents.document import Document, merge
+from hpcjob.documents.document import Document, KeyPath, merge
 from hpcjob.documents.reading import MAX_BYTES, parse, read
 from hpcjob.errors import InputError
 from hpcjob.home import expanded
@@ -23,6 +24,7 @@ from neoxlite.common.paths import exists
 
 _ALIASES_LINE = re.compile(rb"^aliases:.*$", re.MULTILINE)
 _OWN = ("aliases", "status", "name")  # keys of a profile that one which extends it does not have from it
+_OF_GPU = ("gpu_memory_gib", "peak_tflops")  # keys of a node that are true of one model of GPU alone
 
 
 def profile_names() -> list[str]:
@@ -58,8 +60,10 @@ def read_profile(
     chain = _extended(path)
     document = _merged([document for _, document in chain])
     document.data.setdefault("name", path.stem)
+    known = _gpus(document)
     for override in overrides:
         override.apply(document)
+    _forget_other_gpus(document, known)
     keep_env(document)
     profile = convert(document, ClusterProfile, "profile")
     return profile, Source.of(path, [file for file, _ in chain[1:]])
@@ -157,5 +161,35 @@ def _merged(chain: Sequence[Document]) -> Document:
     for over in reversed(chain[:-1]):
         for own in _OWN:
             document.data.pop(own, None)
+        known = _gpus(document)
         document = merge(document, over)
+        _forget_other_gpus(document, known)
     return document
+
+
+def _nodes(document: Document) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
+    """Yield the mapping of each node, of the profile and of its queues, with its path; others are refused later."""
+    queues = document.data.get("queues")
+    named = [(("queues", name), queue) for name, queue in queues.items()] if isinstance(queues, dict) else []
+    for path, holder in [((), document.data), *named]:
+        if isinstance(holder, dict) and isinstance(node := holder.get("node"), dict):
+            yield (*path, "node"), node
+
+
+def _gpus(document: Document) -> dict[KeyPath, tuple[object, dict[str, str | None]]]:
+    """Return the GPU of each node by the node's path: its model, and where each value about it was given."""
+    return {
+        path: (node.get("gpu"), {key: document.places.get((*path, key)) for key in ("gpu", *_OF_GPU)})
+        for path, node in _nodes(document)
+    }
+
+
+def _forget_other_gpus(document: Document, known: Mapping[KeyPath, tuple[object, dict[str, str | None]]]) -> None:
+    """Leave out what was ``known`` of a GPU that its node has no longer: with its peak each MFU of another is wrong."""
+    for path, node in _nodes(document):
+        model, places = known.get(path, (None, {}))
+        gone = ("gpu", *_OF_GPU) if node.get("gpus") == 0 else _OF_GPU if node.get("gpu") != model else ()
+        for key in gone:
+            place, where = places.get(key), (*path, key)
+            if place is not None and document.places.get(where) == place:
+                del node[key], document.places[where]

@@ -42,9 +42,15 @@ def job_context(plan: Plan, jobdir: str | None) -> dict[str, Any]:
         "after": _after(plan),
         "nccl_file": plan.gpus_per_node and "NCCL_DEBUG_FILE" not in plan.env,
         "flight_recorder": plan.gpus_per_node and not any("_FR_" in name or "_TRACE_BUF" in name for name in plan.env),
-        "peak_tflops": plan.profile.node.peak_tflops and f"{plan.profile.node.peak_tflops:g}",
+        "peak_tflops": _peak(plan),
         "steps": [step_context(plan, step, number) for number, step in enumerate(plan.steps, 1)],
     }
+
+
+def _peak(plan: Plan) -> str | None:
+    """Return the peak that MFU is a part of, in TFLOP/s; of a CPU none is known."""
+    peak = plan.profile.node.peak_tflops if plan.gpus_per_node else None
+    return f"{peak:g}" if peak else None
 
 
 def _software(plan: Plan) -> dict[str, Any]:

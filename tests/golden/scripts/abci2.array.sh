@@ -165,7 +165,6 @@ export HPCJOB_JOB_ID=$job_id HPCJOB_JOBDIR=$jobdir HPCJOB_SUBMIT_DIR=$submit_dir
 export HPCJOB_ARRAY_ID=$array_id HPCJOB_ARRAY_INDEX=$array_index HPCJOB_ARRAY_VALUE=$array_value HPCJOB_ARRAY_COUNT=3
 export NEOXLITE_STOP_FILE=$jobdir/stop NEOXLITE_OUTCOME_FILE=$jobdir/outcome.json
 export NEOXLITE_METRICS_FILE=$jobdir/metrics.jsonl NEOXLITE_INTERNET=1
-export NEOXLITE_PEAK_TFLOPS=312
 
 export MASTER_ADDR=127.0.0.1
 digits=000000000${job_id//[!0-9]/} # a port of this job's own, that nothing listens on

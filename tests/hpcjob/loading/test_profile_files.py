@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcjob.errors import InputError
+from hpcjob.loading.overrides import Override
 from hpcjob.loading.profiles import load_profile, profile_names, read_profile
 from tests.hpcjob.loading.files import PROFILE, own_profile, plan_of, refusal, settings, write
 
@@ -85,6 +86,37 @@ def test_extending_a_profile(own_place: Path) -> None:
     assert (profile.node.gpus, profile.node.cores) == (4, base.node.cores)
     assert profile.env == {**base.env, "A": "1.10"}
     assert source.sha256 == hashlib.sha256(mine.read_bytes() + base_source.path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("node", "options", "gpu"),
+    [
+        ("{gpus: 4}", [], ("A100 40GB", 40, 312)),
+        ("{gpus: 4, gpu: A100 40GB}", [], ("A100 40GB", 40, 312)),
+        ("{gpus: 4, gpu: H100}", [], ("H100", None, None)),
+        ("{gpus: 4, gpu: H100, peak_tflops: 989}", [], ("H100", None, 989)),
+        ("{gpus: 4}", ["node.gpu=H100"], ("H100", None, None)),
+        ("{gpus: 4}", ["node.peak_tflops=989", "node.gpu=H100"], ("H100", None, 989)),
+        ("{gpus: 4}", ["node={gpu: H100, peak_tflops: 989}"], ("H100", None, 989)),
+        ("{gpus: 0}", [], (None, None, None)),
+    ],
+)
+def test_another_gpu_does_not_inherit_the_peak_of_the_first(
+    own_place: Path, node: str, options: list[str], gpu: tuple[object, ...]
+) -> None:
+    """With the A100's 312 TFLOP/s of the shipped `lab` each MFU of an H100 would be three times too high."""
+    own_profile(own_place, "mine", f"extends: lab\ntitle: mine\nnode: {node}\n")
+    overrides = [Override(*option.split("=", 1), "--set", is_yaml=True) for option in options]
+    found = read_profile("mine", overrides)[0].node
+    assert (found.gpu, found.gpu_memory_gib, found.peak_tflops) == gpu
+
+
+def test_another_gpu_of_a_queue_does_not_inherit_the_peak_either(own_place: Path) -> None:
+    """A queue's node is one like the profile's."""
+    own_profile(own_place, "mine", "extends: abci2\ntitle: mine\nqueues: {rt_F: {node: {gpu: H100}}}\n")
+    node = load_profile("mine")[0].queues["rt_F"].node
+    assert node is not None
+    assert (node.gpus, node.gpu, node.gpu_memory_gib, node.peak_tflops) == (4, "H100", None, None)
 
 
 def test_extending_the_shipped_profile_of_ones_own_name(own_place: Path) -> None:

@@ -79,6 +79,13 @@ def test_kinds_without_gpus_go_to_their_queue() -> None:
     assert plan("abci3", nodes=1, kind="cpu", queue="rt_HG", command=["true"]).queue == "rt_HG"
 
 
+def test_no_peak_for_a_run_without_gpus() -> None:
+    """A trainer on CPUs would print an MFU of 0.0 % of a GPU's peak."""
+    exported = "export NEOXLITE_PEAK_TFLOPS="
+    assert f"{exported}312" in render(plan("lab"))
+    assert exported not in render(plan("lab", gpus_per_node=0, procs_per_node=2))
+
+
 def test_limits_reach_every_rank(world: World) -> None:
     """Set before the launch, in every rank too; one that cannot be had ends the job with the number that can."""
     case = world.plan(
