@@ -47,7 +47,7 @@ def load_index() -> Index:
         tell(f"{path}: {reason}; the jobs recorded there are not seen")
     for path, count in index.damaged.items():
         lines = "1 line is" if count == 1 else f"{count} lines are"
-        tell(f"{path}: {lines} damaged and left out")
+        tell(f"{path}: {lines} damaged, or of a later hpcjob, and left out")
     return index
 
 

@@ -280,7 +280,7 @@ def test_damage_and_hostile_names_are_shown_harmlessly(capfd: pytest.CaptureFixt
     out, err = capfd.readouterr()
     assert "\x1b" not in out + err
     assert "a\\x1b[2J\\nb" in out
-    assert "1 line is damaged and left out" in err
+    assert "1 line is damaged, or of a later hpcjob, and left out" in err
 
 
 def test_unknown_jobs_are_usage_errors(capfd: pytest.CaptureFixture[str]) -> None:
