@@ -11,9 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from neoxlite.errors import CheckpointError
-from neoxlite.model.spec import ModelSpec
+from neoxlite.model.spec import GATED_ACTIVATIONS, ModelSpec
 
-_HINT = "set the checkpoint's values, which its config.yml has, or finetune: true to take the weights all the same"
+_HINT = "set the checkpoint's values, which its config.yml has"
+_TAKE = ", or finetune: true to take the weights all the same"
+_ANEW = "; weights of other shapes cannot be taken: begin anew with another folder in load and save"
+_SHAPES = (
+    "num_layers",
+    "hidden_size",
+    "norm",
+    "no_weight_tying",
+    "use_bias_in_norms",
+    "use_bias_in_attn_linear",
+    "use_bias_in_mlp",
+)
+"""Keys that always decide which parameters there are, or their shapes."""
 
 
 def architecture_of(spec: ModelSpec) -> dict[str, Any]:
@@ -50,18 +62,30 @@ def differences(saved: dict[str, Any], spec: ModelSpec) -> list[str]:
     return [f"{key}: {saved[key]!r} -> {now[key]!r}" for key in now if key in saved and saved[key] != now[key]]
 
 
+def _parameters(keys: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what decides names and shapes of the parameters, the vocabulary and the MLP's width apart."""
+    heads, groups = keys["num_attention_heads"], keys["num_kv_heads"]
+    return (
+        *(keys[key] for key in _SHAPES),
+        keys.get("gpt_j_tied", False),
+        None if groups == heads else (groups, heads),  # heads that are not grouped share the same matrix out
+        keys["pos_emb"] == "learned",
+        keys["activation"] in GATED_ACTIVATIONS,
+    )
+
+
 def compare_architecture(
-    folder: Path, training: dict[str, Any], spec: ModelSpec, *, refuse: bool = True, hint: str = _HINT
+    folder: Path, training: dict[str, Any], spec: ModelSpec, *, refuse: bool = True, hint: str | None = None
 ) -> str | None:
     """Compare the manifest's entry with the model to fill, and return a line for the user, if there is one to say.
 
     Args:
         training: ``Manifest.training``.
         refuse: False takes the weights for another architecture, which the line then names.
-        hint: what to do about a refusal.
+        hint: what to do about a refusal; None: what a training can do.
 
     Raises:
-        CheckpointError: they differ; the message has key and both values.
+        CheckpointError: they differ; the message has key and both values. Exit code 2.
     """
     saved = training.get("architecture")
     if saved is None:
@@ -71,8 +95,7 @@ def compare_architecture(
         return None
     told = f"{folder} is of another architecture: {', '.join(changed)} (checkpoint -> this configuration)"
     if refuse:
-        raise CheckpointError(
-            told,
-            hint=hint,
-        )
+        now = architecture_of(spec)
+        fit = _parameters({**now, "gpt_j_tied": False, **saved}) == _parameters(now)
+        raise CheckpointError(told, hint=hint or f"{_HINT}{_TAKE if fit else _ANEW}", exit_code=2)
     return f"WARNING: {told}"

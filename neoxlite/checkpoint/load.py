@@ -67,7 +67,9 @@ def _compare_depth(folder: Path, module: nn.Module) -> None:
     wanted = cast(ModelSpec, module.spec).num_layers
     if blocks != wanted:
         raise CheckpointError(
-            f"{folder} has {blocks} layers, this configuration {wanted}", hint=f"set num_layers: {blocks}"
+            f"{folder} has {blocks} layers, this configuration {wanted}",
+            hint=f"set num_layers: {blocks}",
+            exit_code=2,
         )
 
 
@@ -84,13 +86,15 @@ def _compare(path: Path, parameters: dict[str, Tensor], tensors: dict[str, Tenso
     alone = all(is_copy(parameter) for parameter in parameters.values())
     for name in sorted(parameters.keys() - tensors.keys() if alone else parameters.keys() ^ tensors.keys()):
         whose = "this model" if name in parameters else "the checkpoint"
-        raise CheckpointError(f"{path}: only {whose} has the parameter {name}", hint=other)
+        raise CheckpointError(f"{path}: only {whose} has the parameter {name}", hint=other, exit_code=2)
     for name, parameter in parameters.items():
         slicing = slicing_of(parameter)
         shape = list(shape_of(parameter) if slicing is None else slicing.full_shape)
         if list(tensors[name].shape) != shape:
             raise CheckpointError(
-                f"{path}: {name} has the shape {list(tensors[name].shape)}, this model's {shape}", hint=other
+                f"{path}: {name} has the shape {list(tensors[name].shape)}, this model's {shape}",
+                hint=other,
+                exit_code=2,
             )
 
 

@@ -199,6 +199,7 @@ def _compare(folder: Path, saved: dict[str, Any], padded_vocab_size: int) -> Non
         raise CheckpointError(
             f"{folder} has a padded vocabulary of {saved['padded_vocab_size']}, this run {padded_vocab_size}",
             hint="set the tokenizer and make_vocab_size_divisible_by of the checkpoint's config.yml",
+            exit_code=2,
         )
 
 

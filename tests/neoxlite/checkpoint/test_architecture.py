@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from forked_worlds import tiny_config, train_rank
+
+from neoxlite.checkpoint.architecture import architecture_of, compare_architecture
+from neoxlite.errors import CheckpointError
+from neoxlite.model.gpt import GPTModel
+from neoxlite.model.spec import ModelSpec
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +48,36 @@ def test_a_key_that_changes_no_shape_is_refused_by_name(
     commands = ["train"] if changes is not CHANGES[0][0] else ["train", "evaluate"]
     for name in commands:
         code, _, err = command(name, str(tmp_path / "tiny.yml"))
-        assert code == 1
+        assert code == 2
         assert told in err
+        assert ("or finetune: true to take the weights" in err) is (name == "train")
         assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("changes", "fit"),
+    [
+        ({"num_attention_heads": 2, "num_kv_heads": 2}, True),
+        ({"num_kv_heads": 2}, False),
+        ({"activation": "swish", "pos_emb": "alibi"}, True),
+        ({"activation": "swiglu"}, False),
+        ({"pos_emb": "learned"}, False),
+        ({"parallel_residual": True}, True),
+        ({"parallel_residual": True, "shared_norm": True}, False),
+        ({"norm": "rmsnorm"}, False),
+        ({"bias_in_mlp": False}, False),
+        ({"hidden_size": 64}, False),
+    ],
+)
+def test_finetune_is_offered_where_the_weights_fit(changes: dict[str, Any], fit: bool) -> None:
+    """It is what the parameters of both models say, by name and shape."""
+    spec = ModelSpec(2, 32, 4, 4, 16, 16, 64, 128)
+    other = dataclasses.replace(spec, **changes)
+    shapes, others = ({name: p.shape for name, p in GPTModel(each).named_parameters()} for each in (spec, other))
+    assert (shapes == others) is fit
+    with pytest.raises(CheckpointError) as caught:
+        compare_architecture(Path("ck"), {"architecture": architecture_of(spec)}, other)
+    assert ("finetune: true" in str(caught.value.hint)) is fit
 
 
 def test_finetune_takes_the_weights_and_says_so(
