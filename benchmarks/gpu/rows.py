@@ -26,6 +26,12 @@ TRAINER = {
     "neoxlite": {},
     "plain": PLAIN,
     "unfused": dict.fromkeys(("kernels.fused_gelu", "kernels.fused_rotary", "kernels.deferred_residual"), "false"),
+    "fp16": {
+        "bf16.enabled": "false",
+        "fp16.enabled": "true",
+        "fp16.initial_scale_power": "12",  # from 2^32 all of a short run's steps would be skipped
+        "data_types.grad_accum_dtype": "fp16",
+    },
     "fp8": {"kernels.fp8": "true"},
     "fp8-fastest": {"kernels.fp8": "true", "kernels.fp8_recipe": "fastest"},
 }

@@ -4,9 +4,9 @@
     python benchmarks/gpu/table.py --results gpu.json --show
 
 A row is SIZE:MICRO[:WHO][:KEY=VALUE]...; WHO is neoxlite (the default), plain (nothing compiled or fused, DeepSpeed's
-own optimizer), unfused (without the hand-written backward kernels), fp8, fp8-fastest (its other recipe), loop, hf,
-hf-compiled or hf-layers; keys are those of the trainer, or seq, gas, recompute. Rows of one call run on one card, one
-after the other; --results keeps what is done, and a call with the same file goes on with the rest, to fit short
+own optimizer), unfused (without the hand-written backward kernels), fp16, fp8, fp8-fastest (its other recipe), loop,
+hf, hf-compiled or hf-layers; keys are those of the trainer, or seq, gas, recompute. Rows of one call run on one card,
+one after the other; --results keeps what is done, and a call with the same file goes on with the rest, to fit short
 leases (--limit). bf16, sequence 2,048, vocabulary of 50,304, gradient accumulation 1, no recomputation, unless a row
 says otherwise; the trainer reads the Python files here, the others random tokens. Medians of iterations 21 to
 60, for the peers of steps 7 to 24.
@@ -105,7 +105,8 @@ def show(results: dict[str, Any]) -> None:
     )
     for text, found in results["rows"].items():
         if "error" in found:
-            print(f"{text:<34} {found['card']:>4} {found['error'].splitlines()[-1][:120]}")
+            first, *more = found["error"].strip().splitlines()
+            print(f"{text:<34} {found['card']:>4} {' ... '.join([first[:40], *more[-1:]])[:150]}")
             continue
         full, causal = (flops * found["tokens_per_s"] / 1e12 for flops in Row.parse(text).flops_per_token())
         ceiling = results["cards"][found["card"]]["matmul_tflops"]
