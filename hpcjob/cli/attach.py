@@ -21,7 +21,7 @@ def attach(job_id: str, log: Path | None, profile: str, name: str | None, as_jso
     """Track job ID, submitted by hand, as if hpcjob had submitted it.
 
     LOG is its log file or job directory. Without it, the folder that a rendered script makes is looked for below this
-    one (outputs/NAME/TIME-ID).
+    one (outputs/NAME/TIME-ID). A job that is in the list already is refused.
 
     \b
     Examples:

@@ -276,6 +276,8 @@ def test_attach_takes_over_a_job_submitted_by_hand(fake: FakeBin, here: Path) ->
     made.mkdir(parents=True)
     record = attach("4711", plan_for("slurm").profile)
     assert (record.name, record.jobdir, record.attached, record.log) == ("by hand", made, True, None)
+    with pytest.raises(InputError, match=r"^job 4711 is recorded already, as 'by hand'\nhpcjob status 4711; to record"):
+        attach("4711", plan_for("slurm").profile, name="again")
 
 
 def test_attach_with_a_log(fake: FakeBin, here: Path) -> None:
@@ -300,6 +302,8 @@ def test_attach_refuses_what_is_no_job(fake: FakeBin, here: Path) -> None:
         InputError, match=r"^etc: a folder with neither script.sh nor a log of job 4711\nname the job's"
     ):
         attach("4711", profile, log=Path("etc"))
+    with pytest.raises(InputError, match=r"^/dev/zero: a pipe, a socket or a device, not a log file"):
+        attach("4711", profile, log=Path("/dev/zero"))
     with pytest.raises(InputError, match="'latest' is the newest job"):
         attach("4711", profile, name="latest")
     fake("squeue", "echo 'JOBID|STATE|REASON|NAME'")
