@@ -49,6 +49,7 @@ def launch(
 
     from neoxlite.config import load_config, parse_assignments
     from neoxlite.errors import NeoxliteError
+    from neoxlite.launch.files import check_files
     from neoxlite.launch.run import make_run_folder, run_script
     from neoxlite.launch.script import NAME, launch_script
     from neoxlite.launch.settings import Request, launch_settings
@@ -59,10 +60,12 @@ def launch(
     settings = launch_settings(request, os.environ)
     if settings.note:
         click.echo(f"note: {settings.note}", err=True)
-    load_config(config, conf_dir, overrides, settings.hosts.world_size)  # a mistake is told here, once
+    cfg = load_config(config, conf_dir, overrides, settings.hosts.world_size)  # a mistake is told here, once
     if print_only:
         click.echo(launch_script(request, settings, os.environ, jobdir=None), nl=False)
         return 0
+    if command == "train":
+        check_files(cfg, settings.hosts)
     click.echo(f"neoxlite launch: {settings}")
     folder = make_run_folder(Path.cwd() / "outputs" / NAME)
     script = launch_script(request, settings, os.environ, jobdir=str(folder))

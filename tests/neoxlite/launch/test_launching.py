@@ -13,8 +13,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
+from forked_worlds import write_dataset
 
 from neoxlite.cli import main
 from neoxlite.errors import ConfigError
@@ -304,9 +306,25 @@ def test_the_script_ends_when_the_launcher_is_killed(running: list[subprocess.Po
     assert (place / "ended").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_named(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+def test_files_of_a_training_are_looked_at_before_ranks_are_started(
+    capsys: pytest.CaptureFixture[str], place: Path
+) -> None:
+    """The reason is all that is printed: a dataset that is missing, then one of another vocabulary."""
+    assert main(["launch", "-d", "configs", "run.yml"]) == 2
+    assert "no dataset data/文書_text_document" in capsys.readouterr().err
+    (place / "data").mkdir()
+    write_dataset(place / KEYS["data_path"], [np.array([1, 600], np.uint16)])
+    assert main(["launch", "-d", "configs", "run.yml", "--set", "tokenizer_type=CharLevelTokenizer"]) == 2
+    assert "holds token 600, but the vocabulary has 512" in capsys.readouterr().err
+    assert not (place / "outputs").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named(
+    capsys: pytest.CaptureFixture[str], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file where the outputs should be."""
     (place / "outputs").write_text("")
+    monkeypatch.setattr("neoxlite.launch.files.check_files", lambda cfg, hosts: None)
     assert main(["launch", "-d", "configs", "run.yml"]) == 1
     assert "the folder of the run" in capsys.readouterr().err
     assert not os.environ.get("RANK")
