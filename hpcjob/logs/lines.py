@@ -21,6 +21,8 @@ MPICH, Intel MPI -l    ``[3] text``                                rank, once NC
 accelerate test        ``stderr: text``                            stream
 Open MPI, UCX          ``[node01:1234] text``                      host; stays in the text
 PALS mpiexec -l        ``node01.site.org 3: text``                 host, rank
+journald               ``May  1 10:00:00 node01 train[12]: text``  host
+Docker's json-file     ``{"log":"text\\n","stream":"stderr"}``      stream, time; the text alone is kept
 torchx                 ``trainer/0 [rank3]: text``                 (nothing more)
 SGLang                 ``[2025-05-01 10:00:00 TP3] text``           rank, time
 CloudWatch             ``  | 2024-11-28T07:42:11.526Z | text``      time
@@ -34,7 +36,18 @@ import re
 
 import msgspec
 
-from hpcjob.logs.prefixes import CRAY_NODE, OF_A_LINE, OF_A_RANK, PREFIX, PREFIXES_AT_MOST, STEPD, is_host, iso
+from hpcjob.logs.prefixes import (
+    CRAY_NODE,
+    DOCKER,
+    OF_A_LINE,
+    OF_A_RANK,
+    PREFIX,
+    PREFIXES_AT_MOST,
+    STEPD,
+    is_host,
+    iso,
+    unwrapped,
+)
 
 LINE_LIMIT_BYTES = 512 * 1024
 """Bytes of a line that are kept; the rest of a longer one is dropped, so that memory stays bounded."""
@@ -180,6 +193,8 @@ class LineParser:
         rank, local_rank, pid = self._rank, None, None
         stream: str | None = None
         time: str | None = None
+        if text.startswith(DOCKER) and (kept := unwrapped(text)) is not None:
+            text, stream, time = clean(kept[0].encode()), kept[1], kept[2]
         of_kernel = False
         position = 0
         for _ in range(PREFIXES_AT_MOST):
@@ -202,7 +217,7 @@ class LineParser:
                 time = match["time"].replace(",", " ", 1) if match["time"][10] == "," else match["time"]
             elif kind in ("american", "ctime"):
                 time = iso(match[kind])
-            elif kind in ("syslog_host", "journal_host"):
+            elif kind in ("syslog_host", "journal_host", "unit_host"):
                 host = match[kind]
             elif kind == "syslog":
                 of_kernel = True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 PREFIX = re.compile(
     r"""
     \[(?:[^\s@\[\]]{1,255}@)?\d+,(?P<mpi_rank>\d+)\](?:\[[^\]\s]{1,255}\])?<(?P<stream>stdout|stderr|stddiag)>:[ ]?
@@ -16,6 +18,7 @@ PREFIX = re.compile(
     |\[?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[ ](?P<ctime>[A-Z][a-z]{2}[ ]{1,2}\d{1,2}[ ]\d\d:\d\d:\d\d[ ]\d{4})
         (?:\]?[ ]|(?=[\[<]))
     |(?:[A-Z][a-z]{2}|\d{1,2}月)[ ][ \d]\d[ ]\d\d:\d\d:\d\d[ ](?P<syslog_host>[A-Za-z0-9][\w.-]{0,252})[ ](?=kernel:)
+    |[A-Z][a-z]{2}[ ][ \d]\d[ ]\d\d:\d\d:\d\d[ ](?P<unit_host>[A-Za-z0-9][\w.-]{0,252})[ ][\w.@-]{1,100}\[\d{1,10}\]:[ ]
     |(?P<syslog>kernel:[ ](?:\[[ ]{0,8}\d{1,10}\.\d{6}\][ ])?|\[[ ]{0,8}\+?\d{1,10}\.\d{6}\][ ])
     |[ ]{0,4}(?P<column>\|)[ ](?=\d{4}-\d\d-\d\dT|[A-Za-z0-9][\w.-]{0,252}:\d{1,10}:\d{1,10}[ ]|libfabric:)
     |\((?:(?:[A-Za-z_][\w.<>:-]{0,80}[ ])?pid=(?P<ray_pid>\d{1,10})|raylet|autoscaler|gcs_server)
@@ -67,3 +70,25 @@ def iso(time: str) -> str | None:
         return f"{time[6:10]}-{time[:2]}-{time[3:5]} {time[11:]}"
     month, day, clock, year = time.split()
     return f"{year}-{_MONTHS.index(month) + 1:02d}-{int(day):02d} {clock}" if month in _MONTHS else None
+
+
+def unwrapped(text: str) -> tuple[str, str | None, str | None] | None:
+    """Return text, stream and time of a line that Docker keeps as JSON; None of other lines."""
+    try:
+        kept = _DOCKER.decode(text)
+    except msgspec.DecodeError:
+        return None
+    return kept.log.rstrip("\r\n"), kept.stream, kept.time
+
+
+class _Docker(msgspec.Struct):
+    """A line of the driver ``json-file``."""
+
+    log: str
+    stream: str | None = None
+    time: str | None = None
+
+
+_DOCKER = msgspec.json.Decoder(_Docker)
+DOCKER = '{"log":"'
+"""What such a line begins with."""

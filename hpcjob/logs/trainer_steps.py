@@ -9,11 +9,11 @@ from hpcjob.logs.lazy import lazy
 from hpcjob.logs.trainer_fields import IS
 
 _STEP = lazy(
-    r"(?<![\w/])(?:global_step/max_steps|global[_ ]step|train/step|num_updates|current_steps|[Ii]teration|[Ii]ter"
-    rf"|[Ss]tep|STEP)s?{IS}(?:\[[ ]{{0,8}})?(\d{{1,12}})"
+    r"(?<![\w/])(?:global_step/max_steps|global[_ ]step|train/step|num_updates|current_steps"
+    rf"|[Ii]teration|[Ii]ter|[Ss]tep|STEP)s?{IS}(?:\[[ ]{{0,8}})?(\d{{1,12}})"
     r"(?![\d.]*\d?[a-zA-Z%])(?:[ ]?(?:/|of)[ ]{0,8}(\d{1,12})|, \"total_steps\": (\d{1,12}))?"
     r"|(?<![\w/])(?:[Ii]t|[Bb]atch:?|Iter\(train\))[ ]{1,8}\[?[ ]{0,8}(\d{1,12})/[ ]{0,8}(\d{1,12})"
-    r"|(?<![\w/])[Bb]atch: (\d{1,12})(?![\d./]*\d?[a-zA-Z%])"
+    r"|(?<![\w/])(?:[Bb]atch: |[Uu]pdate (?=\d{1,12}[:,]))(\d{1,12})(?![\d./]*\d?[a-zA-Z%])"
 )
 # Bars, fairseq's 'epoch 002:    225 / 1975', torchvision's 'Epoch: [0][ 415/1736]' and MMEngine's
 # 'Epoch(train)  [83][  50/2693]', Keras' '32/1875 [..', timm's 'Train: 0 [  50/2502 (  2%)]', OpenPCDet's
@@ -24,7 +24,8 @@ _BAR = lazy(
     r"|^[ ]{0,8}(\d{1,12})/(\d{1,12}) (?:\[[=>.]|━)|━ (\d{1,12})/(\d{1,12}) \d+:\d"
     r"|\bTrain: {1,8}\d{1,6}(?:/\d{1,6} \([^)]{1,8}\))? \[[ ]{0,8}(\d{1,12})/(\d{1,12}) \("
     r"|\bTraining {1,4}\[[ ]{0,12}(\d{1,12})/(\d{1,12})\]"
-    r"|^[ ]{0,8}(\d{1,12})(?:/(\d{1,12}))? \| (?:train )?loss[ :=]|(?:^|\] )\[(\d{1,12})\]() [\w/]{1,80}="
+    r"|^[ ]{0,8}(\d{1,12})(?:/(\d{1,12}))? \| (?:train )?loss[ :=]|^[ ]{0,8}(\d{1,12})/(\d{1,12}) (?:train )?loss[ :=]"
+    r"|(?:^|\] )\[(\d{1,12})\]() [\w/]{1,80}="
 )
 _FROM_ONE = ("epoch", "Epoch [", "Epoch(")  # fairseq's, MMCV's and MMEngine's epochs; others count from 0
 # 'Progress on:train 1.00kit/10.0kit rate:2.5it/s': tqdm's bar where there is no terminal.

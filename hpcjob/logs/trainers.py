@@ -29,9 +29,10 @@ _LOSS = lazy(
     rf"(?<![\w])(?P<kind>(?:[A-Za-z][A-Za-z_/.-]{{0,30}}[ _/-]|(?:[a-z]{{1,20}}/)?CrossEntropy"
     rf"|(?:train|training|lm|val|valid|validation|eval|test))?)"
     r"[Ll]oss(?:_step|/train/total)?"
-    r"(?: is| at (?:step|iteration) \d{1,12}| (?P<after>[Tt]rain|[Vv]al(?:id)?|[Ee]val|[Tt]est)(?: \([^)]{1,20}\))?)?"
+    r"(?: is| at (?:step|iter|iteration) \d{1,12}"
+    r"| (?P<after>[Tt]rain|[Vv]al(?:id)?|[Ee]val|[Tt]est)(?: \([^)]{1,20}\))?)?"
     rf"{IS}"
-    rf"(?P<value>{NUMBER})(?![\w%])"
+    rf"(?P<value>{NUMBER})(?![\w%]|\.\d)"
 )
 # Lines about held-out data that call its loss just "loss": torchtitan, fairseq.
 _EVALUATES = lazy(r"\b(?:validate|[Ee]val(?:uation)?|[Vv]alidation) step\b|\bvalid on\b")

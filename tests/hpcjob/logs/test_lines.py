@@ -125,6 +125,7 @@ def test_clean(data: bytes, text: str) -> None:
         ("(pid=12) node01:1:2 [0] NCCL INFO x", {"host": "node01", "pid": 1, "text": "NCCL INFO x"}),
         ("(raylet) x", {"host": None, "text": "x"}),
         ("x3005c0s13b0n0.hsn.site.gov 12: x", {"host": "x3005c0s13b0n0.hsn.site.gov", "rank": 12, "text": "x"}),
+        ("May 14 10:00:00 node01 train[1234]: x", {"host": "node01", "text": "x"}),
         ("x3005c0s13b0n0 12: x", {"host": "x3005c0s13b0n0", "rank": 12, "text": "x"}),
         ("[2025-05-01 10:00:00 TP3] x", {"rank": 3, "time": "2025-05-01 10:00:00", "text": "x"}),
         ("[2025-05-01 10:00:00 DP1 TP3 EP3] x", {"rank": None, "time": "2025-05-01 10:00:00", "text": "x"}),
@@ -167,6 +168,16 @@ def test_prefixes(text: str, expected: dict[str, object]) -> None:
     parsed = line(text)
     assert {name: getattr(parsed, name) for name in expected} == expected
     assert parsed.shown == text
+
+
+def test_lines_that_docker_keeps() -> None:
+    """Text, stream and time of the driver json-file; JSON of a program stays as it is, and so does a cut one."""
+    text = '{"log":"[rank3]: \\u001b[31mx\\n","stream":"stderr","time":"2025-05-01T10:00:00.1Z"}'
+    parsed = line(text)
+    assert (parsed.text, parsed.rank, parsed.stream) == ("x", 3, "stderr")
+    assert parsed.time == "2025-05-01T10:00:00.1Z"
+    for other in (text[:-5], '{"log": "x"}', '{"log":12}'):
+        assert line(other).text == other
 
 
 def test_known_hosts_need_not_look_like_hosts() -> None:
