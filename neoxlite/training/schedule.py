@@ -30,6 +30,8 @@ def _powers(factor: float, train_iters: int) -> set[int]:
         raise ConfigError(
             f"checkpoint_factor: {factor} with checkpoint_scale log must be above 1", hint="2 saves at 1, 2, 4, 8, ..."
         )
+    if factor <= 1 + 1 / train_iters:  # then no two powers are further apart than 1, and too many to count
+        return set(range(1, train_iters + 1))
     powers, power = set(), 1.0
     while power <= train_iters:
         powers.add(int(power))

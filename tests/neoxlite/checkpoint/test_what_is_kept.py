@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from neoxlite.checkpoint.folder import find, saved_iterations
 from neoxlite.checkpoint.save import remove_old
 from neoxlite.errors import CheckpointError
+from neoxlite.training.schedule import save_iterations
 from tests.neoxlite.checkpoint.made import NAMES, check, save_numbers
 
 
@@ -40,6 +41,12 @@ def test_log_spaced_and_extra_saves(train: Any, tmp_path: Path) -> None:
     """checkpoint_scale log saves at powers of the factor, extra_save_iters adds to them, 0 is before training."""
     train(1, save=str(tmp_path / "ck"), checkpoint_scale="log", checkpoint_factor=3, extra_save_iters=[0, 7])
     assert saved_iterations(tmp_path / "ck") == [0, 1, 3, 7, 9, 10]
+
+
+def test_a_factor_next_to_1_saves_every_iteration(config_of: Any) -> None:
+    """Its powers up to train_iters are more than can be counted."""
+    cfg = config_of(1, save="x", checkpoint_factor=1.000000000001, checkpoint_scale="log", train_iters=9)
+    assert save_iterations(cfg) == {1, 2, 3, 4, 5, 6, 7, 8, 9}
 
 
 def test_the_same_iteration_can_be_saved_again(made: Path) -> None:
