@@ -106,7 +106,7 @@ class Metrics:
             }
         rate = missing.get("samples_per_s", event.samples_per_s)
         if "tokens_per_s" not in missing and event.tokens_per_s is None and rate and self.sequence_length:
-            missing["tokens_per_s"] = rate * self.sequence_length
+            missing["tokens_per_s"] = round(rate * self.sequence_length, 6)
         return msgspec.structs.replace(event, **missing) if missing else event
 
 

@@ -70,7 +70,8 @@ def _number(text: str) -> float | None:
     if match is None:
         return None
     if match[1] is not None:
-        return float(match[1]) * _UNIT_TFLOPS[match[2].upper()]
+        tflops = float(match[1]) * _UNIT_TFLOPS[match[2].upper()]
+        return float(f"{tflops:.12g}")  # 16.4 * 0.001 is 0.016399999999999998
     return float(match[3])
 
 

@@ -10,7 +10,7 @@ from hpcjob.logs.events import Checkpoint, Event, Iteration
 from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
 from hpcjob.logs.since import time_in
-from hpcjob.logs.table import duration
+from hpcjob.logs.table import duration, rate_text, tflops_text
 
 _EVERY = lazy(
     r"\b(?:checkpoint_factor|save_interval|save-interval|save_steps)['\"]?(?: \.{2,200} ?|: |=| = )(\d{1,12})\b"
@@ -137,11 +137,11 @@ def _iteration_s(event: Iteration) -> float | None:
 
 def _rate(event: Iteration) -> str | None:
     if event.tokens_per_s is not None:
-        return f"{event.tokens_per_s:,.0f} tokens/s"
-    return None if event.samples_per_s is None else f"{event.samples_per_s:.4g} samples/s"
+        return f"{rate_text(event.tokens_per_s)} tokens/s"
+    return None if event.samples_per_s is None else f"{rate_text(event.samples_per_s)} samples/s"
 
 
 def _utilisation(event: Iteration) -> str | None:
     if event.mfu_percent is not None:
         return f"MFU {event.mfu_percent:.1f}%"
-    return None if event.tflops is None else f"{event.tflops:.1f} TFLOPS"
+    return f"{tflops_text(event.tflops)} TFLOPS" if event.tflops else None

@@ -60,8 +60,8 @@ class IterationTable:
         cells = [
             "" if event.loss is None else _loss(event.loss),
             "" if event.lr is None else f"{event.lr:.3e}",
-            "" if rate is None else _rate(rate),
-            "" if event.tflops is None else f"{event.tflops:.1f}",
+            "" if rate is None else rate_text(rate),
+            tflops_text(event.tflops) if event.tflops else "",
             "" if event.iteration_time_ms is None else f"{event.iteration_time_ms / 1000:.3f}",
             eta,
         ]
@@ -110,8 +110,14 @@ def _loss(value: float) -> str:
     return f"{value:.6f}" if 1e-3 <= abs(value) < 1000 or value == 0 else f"{value:.3e}"
 
 
-def _rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3f}"
+def rate_text(value: float) -> str:
+    """Write tokens or samples a second: ``56,005``, ``288``, ``27.3``."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def tflops_text(value: float) -> str:
+    """Write TFLOPS: ``430.1``, ``8.5``, of a small run on a CPU ``0.0164``."""
+    return f"{value:.1f}" if value >= 1 else f"{value:.3g}"
 
 
 def duration(seconds: float) -> str:

@@ -251,6 +251,6 @@ def _with_tokens(table: Table, sequence: int | None) -> Table:
     if sequence is None or not take.any():
         return table
     values, told = table.values.copy(), table.told.copy()
-    values[take, tokens] = values[take, samples] * sequence
+    values[take, tokens] = (values[take, samples] * sequence).round(6)  # as many digits as the factors have
     told[take, tokens] = True
     return Table(table.steps, values, told)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from hpcjob import __version__
+from hpcjob.logs.table import rate_text
 from hpcjob.report.quantities import QUANTITIES, Quantity
 from hpcjob.report.runs import Run
 from hpcjob.report.spikes import RULE, Spike
@@ -34,6 +35,7 @@ _SPIKES, _SPIKES_AT_MOST, _SPIKES_AT_LEAST = 3_000, 200, 10
 _MARKS, _MARKS_AT_MOST, _MARKS_AT_LEAST = 40_000, 2_000, 50
 _ROWS_AT_MOST = 30
 _TITLE_NAMES = 4
+_RATES = ("tokens_per_s", "samples_per_s")
 _COLUMNS = (
     ("last", "iteration"),
     ("loss", "loss"),
@@ -179,7 +181,11 @@ def number(value: float | None) -> str:
     """Return a number as a reader wants it: whole ones with thousands apart, others with 6 digits."""
     if value is None:
         return "–"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.6g}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"
+
+
+def _written(key: str, value: float | None) -> str:
+    return rate_text(value) if key in _RATES and value is not None else number(value)
 
 
 def count_of(count: int, what: str) -> str:
@@ -201,7 +207,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> 
 
 def _summary_table(summaries: Sequence[Summary]) -> str:
     columns = [(key, head) for key, head in _COLUMNS if any(getattr(one, key) is not None for one in summaries)]
-    rows = [[one.name, *(number(getattr(one, key)) for key, _ in columns)] for one in summaries]
+    rows = [[one.name, *(_written(key, getattr(one, key)) for key, _ in columns)] for one in summaries]
     return _table(["run", *(head for _, head in columns)], rows, "Each run in numbers")
 
 

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from hpcjob.cli.jobs import printable
+from hpcjob.logs.table import rate_text
 from hpcjob.report.page import count_of, number
 from hpcjob.report.quantities import QUANTITIES, Quantity
 from hpcjob.report.runs import Run
@@ -157,7 +158,7 @@ def _words(run: Run, summary: Summary, spikes: dict[str, list[Spike]]) -> list[s
     if summary.test is not None:
         parts.append(f"test {number(summary.test)}")
     if summary.tokens_per_s is not None:
-        parts.append(f"{number(summary.tokens_per_s)} tokens/s")
+        parts.append(f"{rate_text(summary.tokens_per_s)} tokens/s")
     if summary.restarts:
         parts.append(f"{count_of(summary.restarts, 'restart')} ({number(summary.repeated)} done again)")
     if summary.checkpoints:

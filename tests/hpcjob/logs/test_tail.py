@@ -135,7 +135,7 @@ def test_loss_takes_what_the_log_lacks_from_the_metrics(capsys: pytest.CaptureFi
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
     assert (
         tail(capsys, tmp_path, "--loss")[-1]
-        == "   10/100   4.167700  1.000e-03    512.000             0.500         0:45"
+        == "   10/100   4.167700  1.000e-03        512             0.500         0:45"
     )
 
 
@@ -150,7 +150,29 @@ def test_the_same_iteration_is_one_row(
     )
     rows = tail(capsys, tmp_path / "log", "--loss")
     assert [row.split()[0] for row in rows if "iteration" not in row] == ["90", "100/320000"]
-    assert rows[-1].split()[3] == "27.346"  # samples/s, as no sequence length is known
+    assert rows[-1].split()[3] == "27.3"  # samples/s, as no sequence length is known
+
+
+@pytest.mark.parametrize(
+    ("flops", "rate", "shown"),
+    [
+        ("16.4GFLOPS", "9.009", ["288", "0.0164"]),
+        ("0.0TFLOPS", "0.123", ["3.94"]),  # nothing is told of it
+        ("431.2TFLOPS", "1234.5", ["39,504", "431.2"]),
+    ],
+)
+def test_as_many_digits_as_tell_something(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    golden: dict[str, Any],
+    flops: str,
+    rate: str,
+    shown: list[str],
+) -> None:
+    """Below 1,000 a rate would else look like thousands, and the arithmetic of a small run on a CPU like none."""
+    own = golden["iteration_line"][0]["line"].replace("8.5TFLOPS", flops).replace("27.346", rate)
+    (tmp_path / "log").write_text("  seq_length ...................... 32\n" + own)
+    assert tail(capsys, tmp_path / "log", "--loss")[-1].split()[3:-5] == shown
 
 
 def test_json(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
