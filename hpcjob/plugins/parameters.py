@@ -15,7 +15,7 @@ from hpcjob.job import JobFile
 from hpcjob.plugins.words import in_parameters
 from hpcjob.profile import SchedulerName
 from hpcjob.schedulers.directives import require
-from hpcjob.units import parse_walltime_s
+from hpcjob.units import format_clock, parse_walltime_s
 from neoxlite.common.near import near
 
 # submitit's shared names -> keys of a job file.
@@ -121,11 +121,11 @@ def to_job(prefix: str, parameters: Mapping[str, Any], **keys: Any) -> JobFile:
 
 
 def _in_job_file(name: str, value: Any, place: str) -> Any:
-    """Return a value as a job file has it, and not the caller's own: minutes become seconds, GB get their unit."""
+    """Return a value as a job file has it, and not the caller's own: minutes become a clock time, GB get their unit."""
     if name == "timeout_min":
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
             raise InputError(f"{place}: {value!r} is no number of minutes", hint="give one above 0")
-        return max(1, round(value * 60))
+        return format_clock(max(1, round(value * 60)))
     if name == "mem_gb" and isinstance(value, (int, float)) and not isinstance(value, bool):
         return f"{value}G"
     if name == "walltime" and isinstance(value, str):

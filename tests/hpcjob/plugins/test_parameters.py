@@ -189,6 +189,13 @@ def test_pbs_directives() -> None:
     assert not [line for line in directives(plan_of("pbs")) if line.startswith(("-P", "-V"))]
 
 
+def test_minutes_are_no_bare_number_of_seconds() -> None:
+    """A walltime of 60 without a unit is told; one minute by submitit's own parameter is none."""
+    plan = plan_of("hpcjob", hpcjob_profile="lab", timeout_min=1)
+    assert (plan.walltime_s, [note for note in plan.notes if "seconds" in note]) == (60, [])
+    assert [note for note in plan_of("hpcjob", hpcjob_profile="lab", hpcjob_walltime=60).notes if "seconds" in note]
+
+
 def test_after_another_job() -> None:
     """By its id, as in a job file; of one that is not recorded the scheduler's own is meant."""
     assert "-W depend=afterok:12.pbs1" in directives(plan_of("pbs", pbs_after="12.pbs1"))
