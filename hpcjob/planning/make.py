@@ -14,6 +14,7 @@ from hpcjob.planning.limits import at_queue, queue_of, short_walltime, walltime_
 from hpcjob.planning.steps import planned_steps
 from hpcjob.planning.topology import check_gpus, check_ranks, gpus_per_node, idle_gpus, procs_per_node
 from hpcjob.profile import ClusterProfile
+from hpcjob.schedulers.directives import about_name
 from hpcjob.source import Source
 from hpcjob.units import parse_memory_gib
 
@@ -56,7 +57,8 @@ def make_plan(
     check_ranks(job, procs, gpus, where(profile, queue))
     limit_s = walltime_s(job, profile, queue)
     about_shape = [*idle_gpus(job, profile, procs, gpus), *short_walltime(job, limit_s)]
-    told = [*notes, *chosen, *about_queue, *about_shape, *_missing_account(profile, account)]
+    named = about_name(profile.scheduler.type, job.name or name)
+    told = [*notes, *named, *chosen, *about_queue, *about_shape, *_missing_account(profile, account)]
     return Plan(
         name=job.name or name,
         job=job,

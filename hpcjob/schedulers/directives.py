@@ -10,8 +10,9 @@ sge_types(5) of Grid Engine 8.1.9; the manual of Fujitsu's job operation softwar
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hpcjob.errors import InputError
@@ -160,7 +161,7 @@ def directive(scheduler: SchedulerName, value: str | int, key: str) -> ScriptTex
     text = str(value)
     check_text(text, key)
     if key == "name" and _fits_folder(text):
-        text = _fitted(scheduler, text)
+        text = fitted_name(scheduler, text)
     if not re.fullmatch(rule.pattern, text) or (key == "name" and not _fits_folder(text)):
         takes = _FOLDERS if key == "name" and not _fits_folder(str(value)) else rule.takes
         raise InputError(f"{key}: {scheduler} cannot take {shorten(text)}", hint=f"it takes {takes}")
@@ -177,8 +178,26 @@ def _fits_folder(name: str) -> bool:
     return "/" not in name and name.strip(". ") != "" and name == name.strip() and len(name.encode()) <= 200
 
 
-def _fitted(scheduler: SchedulerName, name: str) -> str:
-    """Return a job's name as the scheduler takes it; records and folders keep the full one."""
+def fitted_name(scheduler: SchedulerName, name: str) -> str:
+    """Return a job's name as the scheduler takes it; records and folders keep the full one.
+
+    A name of which more than half would be replaced, as most Japanese ones, would be a row of underscores that nobody
+    knows again: it becomes ``job-`` and the first eight digits of its SHA-256.
+    """
     forbidden, first, longest = _NAMES[scheduler]
+    if _is_lost(scheduler, name):
+        return f"job-{hashlib.sha256(name.encode(errors='replace')).hexdigest()[:8]}"
     fitted = re.sub(forbidden, "_", name)
     return (fitted if re.match(first, fitted) else f"j{fitted}")[:longest]
+
+
+def about_name(scheduler: SchedulerName, name: str) -> Iterator[str]:
+    """Yield a note where the scheduler's own commands show a name that is nothing like the job's."""
+    if _is_lost(scheduler, name):
+        shown = fitted_name(scheduler, name)
+        yield f"name: {scheduler} takes no {shorten(name)} and shows {shown}; hpcjob goes on calling it by its own name"
+
+
+def _is_lost(scheduler: SchedulerName, name: str) -> bool:
+    """Whether more than half of a name would be replaced."""
+    return len(re.findall(_NAMES[scheduler][0], name)) * 2 > len(name)

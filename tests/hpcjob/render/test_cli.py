@@ -97,6 +97,19 @@ def test_script_is_utf8_whatever_the_locale(job: Path) -> None:
     assert '#SBATCH --job-name="学習"\n'.encode() in done.stdout
 
 
+def test_a_name_of_which_nothing_is_left_is_told(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """PBS takes ASCII alone: two Japanese names of one length would look alike in qstat."""
+    for name in ("日本語の実験", "日本語の試験"):
+        assert main(["render", "job.yml", "-p", "abci3", "--name", name, "--account", "gxx"]) == 0
+    out, err = capsys.readouterr()
+    shown = [line.split()[2] for line in out.splitlines() if line.startswith("#PBS -N ")]
+    assert len(set(shown)) == 2
+    for name, one in zip(("日本語の実験", "日本語の試験"), shown, strict=True):
+        assert f"note: name: pbs takes no '{name}' and shows {one};" in err
+    assert main(["render", "job.yml", "-p", "lab", "--name", "日本語の実験"]) == 0
+    assert "note: name:" not in capsys.readouterr().err
+
+
 def test_rendering_imports_no_trainer(job: Path) -> None:
     """The login-node command stays light."""
     code = (

@@ -86,7 +86,9 @@ def test_comments_cannot_end_their_line() -> None:
         ("pjm", "name", "a" * 63, "a" * 63),
         ("local", "name", 'it\'s "学習" $1', 'it\'s "学習" $1'),
         ("slurm", "name", "it's a\\b", '"it_s a_b"'),
-        ("pbs", "name", "学習 a:b", "___a_b"),
+        ("pbs", "name", "学習 abc", "___abc"),
+        ("pbs", "name", "日本語の実験", "job-de1b6d34"),  # printf %s NAME | sha256sum
+        ("gridengine", "name", "学習 a:b", "job-0b4ac9e5"),
         ("pbs", "name", "-x", "j-x"),
         ("gridengine", "name", "1a@b", "j1a_b"),
         ("pjm", "name", "a+" + "b" * 70, "a_" + "b" * 61),
