@@ -36,6 +36,7 @@ class SaveLock:
         """This process, as the lock file names it."""
         self._end = threading.Event()
         self._held = False
+        self._made: list[Path] = []
 
     def acquire(self) -> None:
         """Take the lock.
@@ -46,6 +47,7 @@ class SaveLock:
         if self._root is None:
             return
         try:
+            self._made = [folder for folder in (self._root, *self._root.parents) if not folder.exists()]
             self._root.mkdir(parents=True, exist_ok=True)
             while not self._create(self._root / LOCK):
                 self._take_over_or_refuse(self._root / LOCK)
@@ -57,13 +59,15 @@ class SaveLock:
         threading.Thread(target=self._renew, name="save-lock", daemon=True).start()
 
     def release(self) -> None:
-        """Give the lock back, if it is still this run's."""
+        """Give the lock back, if it is still this run's; with it go folders made for it in which nothing was saved."""
         self._end.set()
         if self._held and self._root is not None:
             self._held = False
             with contextlib.suppress(OSError):
                 if _read(self._root / LOCK)[0].get("owner") == self.owner:
                     (self._root / LOCK).unlink()
+                    for folder in self._made:
+                        folder.rmdir()  # raises, which is the end of it, where anything is in the folder
 
     def __enter__(self) -> SaveLock:
         return self

@@ -58,6 +58,22 @@ def test_a_process_is_alive_until_it_has_ended(other: subprocess.Popen[str]) -> 
     assert owner.is_alive is False
 
 
+def test_a_run_that_saves_nothing_leaves_no_folder(tmp_path: Path) -> None:
+    """As one whose data are missing; what was there before, or holds anything, stays."""
+    with SaveLock(tmp_path / "runs" / "ck") as lock:
+        lock.acquire()
+        (tmp_path / "mine").mkdir()
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    with SaveLock(tmp_path / "mine") as lock:
+        lock.acquire()
+    with SaveLock(tmp_path / "runs" / "ck") as lock:
+        lock.acquire()
+        (tmp_path / "runs" / "notes").write_text("")
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")) == [
+        *("mine", "runs", "runs/notes")
+    ]
+
+
 def test_the_second_run_is_refused_by_the_first_one_s_name(other: subprocess.Popen[str], tmp_path: Path) -> None:
     """Host, process and time are in the message, and the lock is left as it was."""
     owner = owner_of(other)
