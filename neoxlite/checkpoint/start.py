@@ -89,8 +89,8 @@ def begun_before(load: Path, save: Path, iteration: int) -> Path | None:
     if own is not None and Manifest.read(own).training.get(BEGAN_FROM) == os.path.realpath(load):
         return own
     raise CheckpointError(
-        f"save: {save} has checkpoints up to iteration {existing[-1]}, of a run that did not begin from load: {load}; "
-        "they would be written over",
+        f"save: {save} has checkpoints up to iteration {existing[-1]}, which do not say that their run began from "
+        f"load: {load}; they would be written over",
         hint=f"to go on from them, set load: {save} and leave finetune out; to begin from {load}, give another folder "
         "in save",
         exit_code=2,

@@ -73,7 +73,9 @@ def test_a_run_that_began_elsewhere_goes_on_from_its_own(
 def test_checkpoints_of_another_run_are_not_written_over(made: Path, tmp_path: Path) -> None:
     """What lies in save behind the place to begin from, and did not begin there, is refused; earlier ones are not."""
     other = tmp_path / "other"
-    with pytest.raises(CheckpointError, match=r"up to iteration 10, of a run that did not begin from load") as caught:
+    with pytest.raises(
+        CheckpointError, match="up to iteration 10, which do not say that their run began from load"
+    ) as caught:
         begun_before(other, made, 9)
     assert caught.value.hint is not None
     assert f"to go on from them, set load: {made}" in caught.value.hint
