@@ -93,7 +93,8 @@ def _show_digest(target: Target, request: Request, output: Output, sources: list
 
     metrics = _metrics(target, whole=request.everything, wanted=request.wanted)
     progress = _progress(target)
-    main = {str(source.path) for source in target.provider("lines", None)()}
+    lines = target.provider("lines", request.wanted.ranks, request.wanted.hosts)
+    main = {str(source.path) for source in lines()}
     digest = _digest(target, request, output, metrics, progress, main)
     provider = target.provider("digest", request.wanted.ranks, request.wanted.hosts)
     count = request.limit(None if output.json else digest.default_count)
@@ -104,7 +105,7 @@ def _show_digest(target: Target, request: Request, output: Output, sources: list
         def changed(before: Any, after: Any) -> None:
             digest.job_changed(Job(action="followed", id=after.id, after=before.id), after.walltime_s)
             metrics.take_from(after.jobdir / "metrics.jsonl")
-            main.update(str(source.path) for source in target.provider("lines", None)())
+            main.update(str(source.path) for source in lines())
 
         target.run.on_change = changed
     ended = target.ended if request.follow else None

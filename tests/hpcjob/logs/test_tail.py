@@ -218,6 +218,7 @@ def test_nccl_and_errors(capsys: pytest.CaptureFixture[str], folder: Path) -> No
 def test_rank(capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path) -> None:
     """In a directory a rank's own file, in a merged log the lines with its prefix."""
     assert tail(capsys, folder, "--rank", 1, "--raw") == ["one of 1", "two of 1"]
+    assert tail(capsys, folder, "--rank", 1)[:2] == ["one of 1", "two of 1"]  # nothing better is known of it
     assert tail(capsys, folder, "--rank", 1, "--nccl")[-1].split()[1:4] == ["node01", "1", "2.21.5+cuda12.4"]
     merged = tmp_path / "merged.log"
     merged.write_text("0: a\n1: b\n[rank1]: c\n0: d\n[1,1]<stdout>:e\n")
