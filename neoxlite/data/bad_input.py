@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import Final
 
+from neoxlite.common.counting import counted
 from neoxlite.errors import DataError
 
 _LOG = logging.getLogger(__name__)
@@ -51,6 +52,6 @@ class BadInput:
         """Return one line on what was left out; None if nothing was."""
         if not self.documents and not self.files:
             return None
-        parts = [f"{self.documents:,} damaged documents were left out"] if self.documents else []
-        parts += [f"{self.files:,} files broke off"] if self.files else []
-        return f"{' and '.join(parts)}; the first: {self.messages[0]}"
+        parts = [f"left out: {counted(self.documents, 'damaged document')}"] if self.documents else []
+        parts += [f"broken off: {counted(self.files, 'file')}"] if self.files else []
+        return f"{'; '.join(parts)}; the first: {self.messages[0]}"

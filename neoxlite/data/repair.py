@@ -72,6 +72,11 @@ def repair_dataset(prefix: str, output: str, *, eod: int | None = None, dtype: n
         ends = _sequence_ends(prefix, found, tokens, eod, report)
         documents = _document_ends(found, ends, tokens, eod, report)
     whole = int(ends[-1]) if ends.size else 0
+    if whole == 0:
+        raise DataError(
+            f"{prefix}: nothing of it is whole{''.join(f'; {note}' for note in report.notes)}",
+            hint="Copy it again, or write it anew from its text.",
+        )
     report.lost_bytes = bin_path(prefix).stat().st_size - whole * kind.itemsize
     with writing(output), DatasetWriter(output, kind) as writer:
         for start in range(0, whole, _CHUNK_TOKENS):

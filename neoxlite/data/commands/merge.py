@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from neoxlite.common.counting import counted
 from neoxlite.data.merge import merge_datasets
 from neoxlite.data.system_errors import reading
 from neoxlite.errors import DataError
@@ -29,4 +30,5 @@ def command(prefixes: tuple[str, ...], folder: Path | None, output: str) -> None
         with reading(folder):
             names = sorted(str(path.with_suffix("")) for path in folder.iterdir() if path.suffix == ".idx")
     done = merge_datasets([name.removesuffix(".idx") for name in names], output)
-    click.echo(f"{done.prefix}: {done.documents:,} documents, {done.tokens:,} tokens from {len(names)} datasets")
+    told = f"{counted(done.documents, 'document')}, {counted(done.tokens, 'token')}"
+    click.echo(f"{done.prefix}: {told} from {counted(len(names), 'dataset')}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from neoxlite.common.counting import counted
 from neoxlite.data.commands.reporting import reporter
 from neoxlite.data.corpora import CORPORA, STDLIB, prepare_corpus
 from neoxlite.tokenizers import SUPPORTED
@@ -60,4 +61,4 @@ def command(
     about = "Python's standard library" if name == STDLIB else CORPORA[name].about
     click.echo(f"{name}: {about}")
     for prefix, run in zip(done.prefixes, done.runs, strict=True):
-        click.echo(f"{prefix}: {run.documents:,} documents, {run.tokens:,} tokens")
+        click.echo(f"{prefix}: {counted(run.documents, 'document')}, {counted(run.tokens, 'token')}")

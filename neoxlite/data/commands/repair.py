@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from neoxlite.common.counting import counted
 from neoxlite.data.commands.options import say
 from neoxlite.data.repair import repair_dataset
 
@@ -28,4 +29,4 @@ def command(prefix: str, output: str, eod: int | None, dtype: str | None) -> Non
         say(f"{prefix}: {note}")
     if done.lost_bytes:
         say(f"{prefix}.bin: {done.lost_bytes:,} bytes belong to no whole sequence and are left out")
-    click.echo(f"{output}: {done.documents:,} documents, {done.tokens:,} tokens")
+    click.echo(f"{output}: {counted(done.documents, 'document')}, {counted(done.tokens, 'token')}")

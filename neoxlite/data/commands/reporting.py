@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
+from neoxlite.common.counting import counted
 from neoxlite.data.commands.options import on_terminal, say
 from neoxlite.data.preprocess import Progress
 
@@ -34,7 +35,7 @@ def reporter(log_interval: int) -> Iterator[Callable[[Progress], None]]:
 
         def redraw(progress: Progress) -> None:
             rate = progress.bytes_read / max(progress.seconds, 1e-9) / 1e6
-            text = f"{progress.documents:,} documents, {rate:.1f} MB/s"
+            text = f"{counted(progress.documents, 'document')}, {rate:.1f} MB/s"
             bars.update(task, completed=progress.share, description=text)
 
         yield redraw

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from neoxlite.common.counting import counted
 from neoxlite.data.commands.options import comma_list
 from neoxlite.data.merge import split_dataset
 from neoxlite.errors import DataError
@@ -30,4 +31,4 @@ def command(prefix: str, shares: list[str], names: str | None) -> None:
             f"{len(numbers)} shares, but --names {names}", hint="Give one name, different from the others, for each."
         )
     for written in split_dataset(prefix, numbers, [f"{prefix}_{end}" for end in ends]):
-        click.echo(f"{written.prefix}: {written.documents:,} documents, {written.tokens:,} tokens")
+        click.echo(f"{written.prefix}: {counted(written.documents, 'document')}, {counted(written.tokens, 'token')}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from neoxlite.common.counting import counted
 from neoxlite.data.commands.options import INPUT_HELP, ON_ERROR_HELP, comma_list, paths, say
 from neoxlite.data.commands.reporting import reporter
 from neoxlite.data.preprocess import Options, Progress, output_prefixes, tokenize_files
@@ -93,7 +94,7 @@ def command(
 
 def _summarise(done: Progress, prefixes: list[str]) -> None:
     if done.skipped:
-        say(f"{done.skipped:,} texts without a token were left out.")
+        say(f"left out: {counted(done.skipped, 'text')} without a token")
     left_out = done.bad.summary()
     if left_out is not None:
         say(f"{left_out}.")
@@ -103,6 +104,6 @@ def _summarise(done: Progress, prefixes: list[str]) -> None:
         click.echo("already there from an earlier run with the same input and options")
         return
     click.echo(
-        f"{done.documents:,} documents, {done.tokens:,} tokens, {done.seconds:.1f} s "
+        f"{counted(done.documents, 'document')}, {counted(done.tokens, 'token')}, {done.seconds:.1f} s "
         f"({done.bytes_read / max(done.seconds, 1e-9) / 1e6:.1f} MB/s, {done.encoder})"
     )

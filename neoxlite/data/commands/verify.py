@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import click
 
+from neoxlite.common.counting import counted
 from neoxlite.data.commands.options import say
 from neoxlite.data.dataset_info import read_info
-from neoxlite.data.indexed import IndexedDataset
+from neoxlite.data.indexed import IndexedDataset, bin_path, idx_path
 from neoxlite.errors import DataError
+
+_MEND = "Copy it again, write it anew, or keep what is whole with `neoxlite data repair`."
 
 
 @click.command("verify")
@@ -16,24 +19,29 @@ from neoxlite.errors import DataError
 def command(prefixes: tuple[str, ...], vocab_size: int | None) -> None:
     """Read every byte of the datasets and check that all of it fits together.
 
-    Ends with code 2 if one is damaged, after all have been read.
+    Ends with code 2 if one is damaged or missing, after all have been read.
 
     \b
     Example:
       neoxlite data verify data/*_text_document.idx
     """
-    damaged = 0
+    damaged = missing = 0
     for given in prefixes:
         prefix = given.removesuffix(".idx")
         try:
             click.echo(f"{prefix}: {_verified(prefix, vocab_size)}")
         except DataError as error:
-            damaged += 1
+            if len(prefixes) == 1:
+                raise DataError(error.message, hint=error.hint or _MEND) from error
             say(error.message)
-    if damaged:
+            if idx_path(prefix).exists() or bin_path(prefix).exists():
+                damaged += 1
+            else:
+                missing += 1
+    if damaged or missing:
         raise DataError(
-            f"{damaged} of {len(prefixes)} datasets are damaged",
-            hint="Copy them again, write them anew, or keep what is whole with `neoxlite data repair`.",
+            f"of {len(prefixes)} datasets {damaged} damaged, {missing} missing",
+            hint=_MEND if damaged else "Check the names; a dataset is PREFIX.bin with PREFIX.idx.",
         )
 
 
@@ -48,4 +56,5 @@ def _verified(prefix: str, vocab_size: int | None) -> str:
             f"{prefix}: {summary.tokens} tokens up to {summary.largest_id}, "
             f"but {told.tokens} up to {told.largest_id} were written"
         )
-    return f"whole, {summary.documents:,} documents, {summary.tokens:,} tokens, largest id {summary.largest_id:,}"
+    counts = f"{counted(summary.documents, 'document')}, {counted(summary.tokens, 'token')}"
+    return f"whole, {counts}, largest id {summary.largest_id:,}"

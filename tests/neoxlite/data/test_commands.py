@@ -55,6 +55,26 @@ def test_inspect_for_people(golden: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "boundaries do not cover all sequences" in told.err
     assert "tokens               9,147\n" in told.out
     assert "longest sequence     59\n" in told.out
+    assert "document boundaries  no\n" in told.out
+    assert "first text" not in told.out
+
+
+def test_inspect_decodes_by_the_tokenizer_that_made_the_dataset(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The description beside it names it; one that needs files is not guessed, nor one of the name with other ids."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.jsonl").write_text('{"text": "日本語 and more"}\n')
+    made = ["tokenize", "--input", "a.jsonl", "--output-prefix", "a", "--tokenizer-type", "CharLevelTokenizer"]
+    assert main(["data", *made]) == 0
+    assert "1 document, 18 tokens, " in capsys.readouterr().out
+    assert main(["data", "inspect", "a_text_document"]) == 0
+    assert "first text           '日本語 and more'\n" in capsys.readouterr().out
+    info = Path("a_text_document.info.json")
+    for old, new in (("CharLevelTokenizer", "HFTokenizer"), ("HFTokenizer", "GPT2BPETokenizer")):
+        info.write_text(info.read_text().replace(old, new))
+        assert main(["data", "inspect", "a_text_document"]) == 0
+        assert "first text" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,7 @@ def test_bad_lines_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     (tmp_path / "x.jsonl").write_bytes(BAD_LINES * 5)
     done = tokenize_files([tmp_path / "x.jsonl"], str(tmp_path / "x"), CHARACTERS, Options(skip_bad=True))
     assert (done.documents, done.bad.documents, done.bad.files) == (10, 20, 0)
-    assert str(done.bad.summary()).startswith("20 damaged documents were left out; the first: input ")
+    assert str(done.bad.summary()).startswith("left out: 20 damaged documents; the first: input ")
     assert "x.jsonl:2: not JSON" in caplog.text
     assert "x.jsonl:3: there is no key 'text'" in caplog.text
     assert len(caplog.records) == 10

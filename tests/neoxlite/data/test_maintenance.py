@@ -155,13 +155,17 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     assert main(["data", "verify", "w", "m", "nothing"]) == 2
     told = capsys.readouterr()
     assert "m.bin: 53 bytes, but its index m.idx expects 60; of 10 sequences 8 are whole" in told.err
-    assert "2 of 3 datasets are damaged" in told.err
+    assert "of 3 datasets 1 damaged, 1 missing" in told.err
     assert main(["data", "repair", "m", "--output", "mended"]) == 0
     told = capsys.readouterr()
     assert told.out == "mended: 8 documents, 24 tokens\n"
     assert told.err == (
         "m: the last 2 of 10 sequences are not whole\nm.bin: 5 bytes belong to no whole sequence and are left out\n"
     )
+    Path("m.bin").write_bytes(b"")
+    assert main(["data", "repair", "m", "--output", "none"]) == 2
+    assert "m: nothing of it is whole; the last 10 of 10 sequences" in capsys.readouterr().err
+    assert not Path("none.idx").exists()
 
 
 @pytest.mark.parametrize(
@@ -173,7 +177,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
         (["merge", "--input", ".", "--output", "x"], "no datasets to merge"),
         (["split", "w", "--shares", "a,b"], "--shares a,b: not numbers"),
         (["split", "w", "--shares", "1,1", "--names", "a,a"], "2 shares, but --names a,a"),
-        (["verify", "無い"], "1 of 1 datasets are damaged"),
+        (["verify", "無い"], "neoxlite: no dataset 無い: 無い.idx does not exist"),
         (["repair", "無い", "--output", "x"], "無い.bin does not exist"),
     ],
 )
@@ -225,8 +229,9 @@ def test_repair_of_any_cut(suffix: str, tmp_path: Path) -> None:
     good = prefix.with_suffix(f".{suffix}").read_bytes()
     for length in range(len(good)):
         prefix.with_suffix(f".{suffix}").write_bytes(good[:length])
-        if suffix == "idx" and length < 38:
-            with pytest.raises(DataError, match=r"does not tell"):
+        told = "does not tell" if suffix == "idx" and length < 38 else "nothing of it is whole"
+        if length < (38 if suffix == "idx" else 6):
+            with pytest.raises(DataError, match=told):
                 repair_dataset(str(prefix), str(tmp_path / "r"))
             continue
         done = repair_dataset(str(prefix), str(tmp_path / "r"))
@@ -320,7 +325,7 @@ def test_prepare_enwik8(tmp_path: Path, capsys: pytest.CaptureFixture[str], monk
         address = f"http://127.0.0.1:{server.server_port}"
         monkeypatch.setitem(corpora.CORPORA, "enwik8", corpora.Corpus((f"{address}/enwik8.zip",), "some bytes"))
         assert main([*prepare, "--download"]) == 0
-        assert "data/enwik8/enwik8_text_document: 1 documents" in capsys.readouterr().out
+        assert "data/enwik8/enwik8_text_document: 1 document," in capsys.readouterr().out
         monkeypatch.setitem(corpora.CORPORA, "enwik8", corpora.Corpus((f"{address}/gone.zip",), "some bytes"))
         assert main([*prepare, "--download"]) == 1
         assert "gone.zip cannot be downloaded: File not found" in capsys.readouterr().err
