@@ -18,6 +18,7 @@ from hpcjob.logs.sources import short_name
 
 if TYPE_CHECKING:
     from hpcjob.logs.ending import Ending
+    from hpcjob.logs.rulebook import Rulebook
     from hpcjob.logs.suspicion import Suspicion
 
 _ENDED = "ended"
@@ -36,11 +37,12 @@ class FailureReport:
     Args:
         ending: how the job has ended by its own files, asked again as the log grows. Of one that ended as it was asked
             to, exit codes and generic errors are no errors.
+        book: the rules; the shipped ones if None.
     """
 
-    def __init__(self, ending: Callable[[], Ending | None] = lambda: None) -> None:
+    def __init__(self, ending: Callable[[], Ending | None] = lambda: None, *, book: Rulebook | None = None) -> None:
         self._ending = ending
-        self._reader = ErrorReader()
+        self._reader = ErrorReader(book)
         self._fold: Fold[Event] = Fold()
         self._first_to_fail: int | None = None
 

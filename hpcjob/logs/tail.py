@@ -209,8 +209,10 @@ def _view(target: Target, request: Request, output: Output, *, several: bool) ->
 
 def _failures(target: Target) -> FailureReport:
     from hpcjob.logs.failures import FailureReport
+    from hpcjob.logs.rulebook import load_errors, own_files
 
-    return FailureReport() if target.directory is None else FailureReport(target.ending)
+    book = load_errors(*own_files())
+    return FailureReport(book=book) if target.directory is None else FailureReport(target.ending, book=book)
 
 
 def _is_one_run(target: Target) -> bool:

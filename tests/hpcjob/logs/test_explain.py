@@ -198,6 +198,9 @@ def test_own_rules(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypat
     (tmp_path / "log_rules").mkdir()
     own.rename(tmp_path / "log_rules" / "own.yml")
     assert run(capsys, "x.log")[0] == 64
+    for options in ([], ["--errors"]):
+        assert main(["tail", "x.log", *options]) == 0
+        assert any("capacitor 7 is empty" in row for row in capsys.readouterr().out.splitlines())
 
 
 def test_profile_is_compared(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
