@@ -16,6 +16,7 @@ from hpcjob import exitcodes
 from hpcjob.logs import topics
 from hpcjob.logs.failures import describe_code
 from hpcjob.logs.suspicion import Suspicion
+from hpcjob.schedulers.reasons import never_starts
 from hpcjob.states import State
 from hpcjob.tracking.exit_record import ExitRecord, Outcome, read_exit_record, read_outcome
 
@@ -64,6 +65,7 @@ class Ending(msgspec.Struct, frozen=True):
         outcome: what the trainer said last; None of other programs.
         status: the job's state by its scheduler, with the reason.
         after: what the job came after, as ``afterok:123``.
+        waited_for: why it was last seen waiting, in its scheduler's words.
     """
 
     directory: Path = Path()
@@ -72,6 +74,7 @@ class Ending(msgspec.Struct, frozen=True):
     outcome: Outcome | None = None
     status: Status | None = None
     after: tuple[str, ...] = ()
+    waited_for: str | None = None
 
     @property
     def state(self) -> State | None:
@@ -117,6 +120,8 @@ class Ending(msgspec.Struct, frozen=True):
             return None
         if self.state is State.CANCELLED and self.after and not self._has_started():
             return self._waited()
+        if never := self._never_started():
+            return never
         if self.state in _BY_STATE:
             return _BY_STATE[self.state]
         if self.record is not None and self.record.signal in _FROM_OUTSIDE:
@@ -129,6 +134,17 @@ class Ending(msgspec.Struct, frozen=True):
 
     def _has_started(self) -> bool:
         return self.record is not None or Path(f"{str(self.record_path).removesuffix(_RECORD)}_job.out").exists()
+
+    def _never_started(self) -> Suspicion | None:
+        """Return what is to be said of a job that asks for what it cannot get, whether it waits or was cancelled."""
+        if self.state is State.PENDING and self.status is not None:
+            reason, what, then = self.status.reason, "the job cannot start", "Cancel it, "
+        elif self.state is State.CANCELLED and not self._has_started():
+            reason, what, then = self.waited_for, "the job was cancelled; it could not have started", "Next time "
+        else:
+            return None
+        never = never_starts(reason)
+        return never and Suspicion(topics.LIMIT, f"{what}: it {never.why} ({reason})", f"{then}{never.todo}.")
 
     def _waited(self) -> Suspicion:
         """Return what is to be said of a job that was cancelled before it started, while it came after others."""
@@ -150,7 +166,7 @@ class Ending(msgspec.Struct, frozen=True):
         if self.record is not None:
             by = f", signal {self.record.signal}" if self.record.signal else ""
             said.append((str(self.record_path), f"exit code {self.record.code}{by}, {self.record.time}"))
-        if self.state is not None and self.state.ended:
+        if self.state is State.PENDING or (self.state is not None and self.state.ended):
             reason = f", {self.status.reason}" if self.status is not None and self.status.reason else ""
             said.append(("scheduler", f"state {self.state}{reason}"))
         return said

@@ -52,9 +52,8 @@ def show(target: Target, request: Request, output: Output, *, pipe: tuple[int, s
     provider = target.provider(request.view, wanted.ranks, wanted.hosts)
     sources = list(provider())
     if not any(source.path.exists() for source in sources):
-        where = target.directory or ", ".join(map(str, target.paths))
         of_rank = "" if wanted.ranks is None else f" of rank {ranges(wanted.ranks)}"
-        say(f"no log{of_rank} yet in {where}" + ("; waiting" if request.follow else ""))
+        say(target.no_log(target.status(), of_rank) + ("; waiting" if request.follow else ""))
         if not request.follow:
             return
     if wanted.hosts is not None and target.directory is None:

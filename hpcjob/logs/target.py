@@ -15,6 +15,7 @@ from hpcjob import exitcodes
 from hpcjob.errors import InputError, UnknownJobError
 from hpcjob.logs.sources import JobFiles, Provider, hosts_of, listed
 from hpcjob.logs.waiting import told_if_slow
+from hpcjob.states import State
 from neoxlite.common.paths import exists, is_dir, what_else
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Target(msgspec.Struct, frozen=True):
         directory: the job's or the named directory, if one was named.
         ended: whether nothing will be written any more; asked while following.
         status: asks for the job's state by its scheduler, None if there is no such job.
+        waited_for: why the job was last seen waiting.
         after: what the job comes after, as ``afterok:123``.
         walltime_s: the job's limit.
         run: goes from a job to the one that goes on with its run.
@@ -45,6 +47,7 @@ class Target(msgspec.Struct, frozen=True):
     job_id: str | None = None
     ended: Callable[[], bool] = lambda: False
     status: Callable[[], Status | None] = lambda: None
+    waited_for: Callable[[], str | None] = lambda: None
     after: tuple[str, ...] = ()
     walltime_s: float | None = None
     run: Run | None = None
@@ -80,7 +83,15 @@ class Target(msgspec.Struct, frozen=True):
         ending = read_ending(self.directory, self.job_id)
         if not ask or ending.code == exitcodes.OK or ending.clean_stop() is not None:
             return ending
-        return msgspec.structs.replace(ending, status=self.status(), after=self.after)
+        status = self.status()
+        waited_for = self.waited_for() if status is not None and status.state is State.CANCELLED else None
+        return msgspec.structs.replace(ending, status=status, after=self.after, waited_for=waited_for)
+
+    def no_log(self, status: Status | None, whose: str = "") -> str:
+        """Say that there is no log, and what is known of the job."""
+        known = None if status is None else status.without_log
+        where = self.directory or ", ".join(map(str, self.paths))
+        return f"no log{whose} yet in {where}" + (f"; the job is {known}" if known else "")
 
     def ranks(self) -> list[int]:
         """Return the ranks that have a log of their own."""
@@ -170,12 +181,16 @@ def _job(name: str) -> Target:
         with told_if_slow(asked):
             return refresh([record], read_index())[record]
 
+    def waited_for() -> str | None:
+        return read_index().waited_for(record)
+
     return Target(
         paths=() if record.log is None else (Path(record.log),),
         directory=record.jobdir,
         job_id=record.job_id,
         ended=ended,
         status=status,
+        waited_for=waited_for,
         after=tuple(record.after),
         walltime_s=record.walltime_s,
         run=run,

@@ -25,6 +25,7 @@ from hpcjob.errors import HpcjobError
 from hpcjob.home import expanded
 from hpcjob.profile import SchedulerName
 from hpcjob.regular import read_regular
+from hpcjob.states import State
 from hpcjob.tracking.records import Cancel, Change, Forget, Record
 
 _STALE_S = 5.0
@@ -68,6 +69,11 @@ class Index:
         """Return the state in which ``record`` was last seen, or None."""
         changes = self.changes.get(record.key)
         return changes[-1] if changes else None
+
+    def waited_for(self, record: Record) -> str | None:
+        """Return why ``record`` was last seen waiting, in its scheduler's words."""
+        changes = self.changes.get(record.key, ())
+        return next((one.reason for one in reversed(changes) if one.state is State.PENDING), None)
 
     def ended(self, record: Record) -> bool:
         """Return whether ``record`` was last seen as ended; an end that may not be the last word is none."""

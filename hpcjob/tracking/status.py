@@ -15,6 +15,7 @@ from typing import Literal, get_args
 
 from hpcjob import exitcodes
 from hpcjob.schedulers.base import Answer, JobRef, Report, Scheduler
+from hpcjob.schedulers.reasons import is_held, never_starts
 from hpcjob.states import State
 from hpcjob.tracking.exit_record import ExitRecord, read_exit_record
 
@@ -36,6 +37,16 @@ class Status:
     exit_code: int | None = None
     reason: str | None = None
     source: Source = "none"
+
+    @property
+    def without_log(self) -> str | None:
+        """What to know of a job that has no log: how it ended, or why it waits; None where one is to be expected."""
+        told = str(self.state) + (f" ({self.reason})" if self.reason else "")
+        if self.state is State.PENDING and (never := never_starts(self.reason)):
+            return f"{told}: it {never.why}, and cannot start like this; cancel it, and {never.todo}"
+        if self.state is State.PENDING and is_held(self.reason):
+            return f"{told}: it is held until hpcjob release"
+        return None if self.state in (State.RUNNING, State.COMPLETING) else told
 
     @property
     def job_code(self) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, cast
 
+from hpcjob.schedulers.reasons import never_starts
 from hpcjob.schedulers.registry import scheduler_of
 from hpcjob.states import State
 from hpcjob.tracking.index import Index, append, read_index
@@ -168,7 +169,8 @@ def _noted(record: Record, status: Status, index: Index) -> Status:
             return Status(seen.state, seen.exit_code, seen.reason, "index")
         since = f"last seen {seen.state} {ago(_age_s(seen.time))} ago" if seen else f"submitted {ago(record.age_s)} ago"
         return Status(State.UNKNOWN, None, f"{status.reason}; {since}", status.source)
-    if seen is None or (seen.state, seen.exit_code) != (status.state, status.exit_code):
+    is_news = seen is None or (seen.state, seen.exit_code) != (status.state, status.exit_code)
+    if is_news or (seen is not None and seen.reason != status.reason and never_starts(status.reason)):
         change = record.change(status.state, status.exit_code, status.reason)
         index.changes.setdefault(record.key, []).append(change)
         with contextlib.suppress(OSError):  # a note for later; the answer stands without it

@@ -11,6 +11,7 @@ import msgspec
 
 from hpcjob import exitcodes
 from hpcjob.logs import topics
+from hpcjob.logs.ending import Ending
 from hpcjob.logs.explain import expectations
 from hpcjob.logs.explain.flight.find import dumps_below, is_dump
 from hpcjob.logs.explain.gather import gather, gather_stream
@@ -48,7 +49,7 @@ def explained(words: Sequence[str], *, profile: str | None = None, rules: Sequen
         ending = target.ending(ask=True)
         sources, dumps = _files(target)
         if not (sources or dumps or ending.clean_stop() or ending.from_outside() or ending.failure):
-            tell(_nothing(target), "hpcjob explain")
+            tell(_nothing(target, ending), "hpcjob explain")
             return None
         evidence = gather(sources, book=book, hosts=target.hosts(), dumps=dumps)
     expected = expectations.profile_of(target.directory, profile)
@@ -63,11 +64,11 @@ def explained(words: Sequence[str], *, profile: str | None = None, rules: Sequen
     return verdict
 
 
-def _nothing(target: Target) -> str:
+def _nothing(target: Target, ending: Ending) -> str:
     """Say where no log is."""
     if target.directory is not None and not target.paths and not is_dir(target.directory):
         return f"{target.directory} is gone, and the logs with it"
-    return f"no log yet in {target.directory or ', '.join(map(str, target.paths))}"
+    return target.no_log(ending.status)
 
 
 def _is_empty(source: Source) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -258,3 +259,76 @@ def test_a_failure_without_a_record(
     gone = recorded(tmp_path / "gone", monkeypatch, {"state": State.COMPLETED, "exit_code": 0})
     assert main(["explain", "12"]) == 0
     assert capsys.readouterr().err == f"hpcjob explain: {gone.directory} is gone, and the logs with it\n"
+
+
+def queue(folder: Path, patch: pytest.MonkeyPatch, state: str, reason: str) -> None:
+    """Let squeue tell of job 12."""
+    command = folder / "bin" / "squeue"
+    command.parent.mkdir(exist_ok=True)
+    command.write_text(f"#!/bin/sh\necho 'JOBID|STATE|REASON|NAME'\necho '12|{state}|{reason}|x'\n")
+    command.chmod(0o755)
+    patch.setenv("PATH", str(command.parent), prepend=os.pathsep)
+
+
+@pytest.mark.parametrize(
+    ("reason", "why", "todo"),
+    [
+        ("PartitionNodeLimit", "asks for more nodes than its partition gives", "fewer --nodes"),
+        ("PartitionTimeLimit", "asks for a longer walltime", "shorter --walltime"),
+        ("QOSMaxWallDurationPerJobLimit", "asks for a longer walltime", "shorter --walltime"),
+        ("AssocMaxNodePerJobLimit", "asks for more than its account or QOS allows one job", "less"),
+        ("BadConstraints", "asks for what no node has", "constraint"),
+    ],
+)
+def test_a_job_that_can_never_start(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reason: str,
+    why: str,
+    todo: str,
+) -> None:
+    """It is told while it waits, by each command, and after it was cancelled: to submit it again would not help."""
+    recorded(tmp_path, monkeypatch)
+    queue(tmp_path, monkeypatch, "PENDING", reason)
+    verdict = explain(capsys, "12")
+    assert verdict["code"] == 65
+    assert verdict["cause"].startswith(f"the job cannot start: it {why}")
+    assert verdict["cause"].endswith(f"({reason})")
+    assert verdict["fix"].startswith("Cancel it, ")
+    assert todo in verdict["fix"]
+    assert main(["tail", "12"]) == 0
+    assert f"the job is PENDING ({reason}): it {why}" in capsys.readouterr().err
+    assert main(["status", "12"]) == 0
+    assert "cannot start" in capsys.readouterr().out
+    queue(tmp_path, monkeypatch, "CANCELLED", "None")
+    verdict = explain(capsys, "12")
+    assert verdict["cause"].startswith(f"the job was cancelled; it could not have started: it {why}")
+    assert verdict["fix"].startswith("Next time ")
+    (tmp_path / "12_job.out").write_text("working\n")
+    assert explain(capsys, "12")["cause"] == "the job was cancelled"
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "told"),
+    [
+        ("PENDING", "Resources", "; the job is PENDING (Resources)\n"),
+        ("PENDING", "JobHeldUser", "; the job is PENDING (JobHeldUser): it is held until hpcjob release\n"),
+        ("PENDING", "QOSMaxJobsPerUserLimit", "; the job is PENDING (QOSMaxJobsPerUserLimit)\n"),
+        ("RUNNING", "None", "no log yet in {}\n"),
+    ],
+)
+def test_a_job_that_waits(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    state: str,
+    reason: str,
+    told: str,
+) -> None:
+    """A limit of all a user's jobs together comes by itself; a hold does not."""
+    recorded(tmp_path, monkeypatch)
+    queue(tmp_path, monkeypatch, state, reason)
+    for command in ("tail", "explain"):
+        assert main([command, "12"]) == 0
+        assert capsys.readouterr().err.endswith(told.format(tmp_path))
