@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from neoxlite.common.paths import is_file
+from neoxlite.common.paths import is_dir, is_file
 from neoxlite.convert.pickles import PickledFile
 from neoxlite.convert.staging import write_file
 from neoxlite.convert.tensor_file import TensorFile, write_tensors
@@ -58,8 +58,16 @@ class HfFolder:
         """Look at the files of ``folder``.
 
         Raises:
-            CheckpointError: some are missing or damaged.
+            CheckpointError: it is no such folder, or some files are missing or damaged.
         """
+        if not is_hf_folder(folder):
+            raise CheckpointError(
+                f"{folder} is no Hugging Face model: it has no {CONFIG}"
+                if is_dir(folder)
+                else f"{folder}: there is no such folder",
+                hint=f"give a folder with {CONFIG} and {SINGLE}; `neoxlite convert inspect` says what a folder is",
+                exit_code=2,
+            )
         config = read_json(folder / CONFIG)
         names = _weight_files(folder)
         weights: dict[str, Weight] = {}

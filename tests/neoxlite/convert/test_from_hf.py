@@ -132,6 +132,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+def test_a_folder_without_a_model_is_told_as_such(tmp_path: Path) -> None:
+    """It was a file that cannot be read, with code 1."""
+    for folder, told in ((tmp_path, "is no Hugging Face model: it has no config.json"), (tmp_path / "無い", "no such")):
+        with pytest.raises(CheckpointError, match=told) as caught:
+            import_folder(folder, tmp_path / "out")
+        assert caught.value.exit_code == 2
+
+
 def test_what_cannot_be_read_is_refused_by_its_key(tmp_path: Path) -> None:
     """Other architectures, scaled rotation, wrong sizes and damaged files: one line each, and nothing is written."""
     source = save_model(tmp_path / "src", "llama_gqa_bf16")
