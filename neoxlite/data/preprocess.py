@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import time
@@ -199,10 +200,16 @@ class _Run:
         if self._encoder is None:
             choice = choose_encoder(self._tokenizer, _sample(texts))
             if choice.reason is not None:
-                _LOG.warning("%s", choice.reason)
+                _tell_once(choice.reason)
             self._encoder = choice.encoder
             self._progress.encoder = choice.encoder.name
         return self._encoder
+
+
+@functools.cache
+def _tell_once(reason: str) -> None:
+    """Say why the fast library is not used: once, however many files this process makes datasets of."""
+    _LOG.warning("%s", reason)
 
 
 def with_end(

@@ -144,7 +144,9 @@ def choose_encoder(tokenizer: Tokenizer, samples: Sequence[str] = ()) -> Choice:
     try:
         fast = GigatokenEncoder(backend, parallel=os.environ.get("RAYON_NUM_THREADS") != "1")
     except ImportError as error:
-        return Choice(plain, f"gigatoken, which is many times faster, cannot be imported ({error})")
+        absent = isinstance(error, ModuleNotFoundError) and error.name == "gigatoken"
+        problem = "is not installed: pip install 'hpcjob[data]'" if absent else f"cannot be imported ({error})"
+        return Choice(plain, f"gigatoken, which is many times faster, {problem}")
     except (RuntimeError, ValueError) as error:
         return Choice(plain, f"gigatoken cannot be used with this tokenizer ({str(error).splitlines()[0]})")
     differs = first_difference(fast, plain, [*CANARY, *_around_added(backend), *samples])

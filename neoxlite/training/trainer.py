@@ -55,7 +55,7 @@ class Trainer:
         for warning in cfg.warnings:
             self._say(f"WARNING: {warning}")
         for note in getattr(cfg, "notes", ()):
-            self._say(note)
+            self._say(f"note: {note}")
         start = find_start(cfg)
         if start.warning:
             self._say(start.warning)

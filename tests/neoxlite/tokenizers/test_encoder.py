@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
-from neoxlite.data.preprocess import Options, tokenize_files
+from neoxlite.data.preprocess import Options, _tell_once, tokenize_files
 from neoxlite.tokenizers import Tokenizer, build_tokenizer, encoder
 from neoxlite.tokenizers.byte_pair import BytePairTokenizer
 from neoxlite.tokenizers.encoder import CANARY, GigatokenEncoder, PlainEncoder, choose_encoder
@@ -161,12 +161,15 @@ def test_a_library_that_differs_on_the_input(tmp_path: Path, monkeypatch: pytest
 
 
 def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Without gigatoken the datasets are the same, with one line about it."""
+    """Without gigatoken the datasets are the same, with one line about it, also for the second one."""
     source = GOLDEN / "input.jsonl"
     monkeypatch.setitem(sys.modules, "gigatoken", None)
+    _tell_once.cache_clear()
     with caplog.at_level(logging.WARNING):
         tokenize_files([source], str(tmp_path / "gpt2_eod"), GPT2, Options(append_eod=True))
-    assert [record.message[:44] for record in caplog.records] == ["gigatoken, which is many times faster, canno"]
+        tokenize_files([source], str(tmp_path / "again"), GPT2, Options())
+    told = "gigatoken, which is many times faster, is not installed: pip install 'hpcjob[data]'"
+    assert [record.message for record in caplog.records] == [told]
     name = "gpt2_eod_text_document.bin"
     assert (tmp_path / name).read_bytes() == (GOLDEN / name).read_bytes()
 

@@ -136,4 +136,4 @@ def test_the_notes_of_a_configuration_are_printed_once(
     cfg = config_of(2, data_path=text_data, train_iters=1)
     object.__setattr__(cfg, "notes", ["gradient_clipping: 1.0 is the norm over all ranks"])
     world.run(2, train_rank, cfg, RunFiles(), {})
-    assert capfd.readouterr().out.splitlines().count("gradient_clipping: 1.0 is the norm over all ranks") == 1
+    assert capfd.readouterr().out.splitlines().count("note: gradient_clipping: 1.0 is the norm over all ranks") == 1
