@@ -60,7 +60,7 @@ def diff(
     if not found:
         click.echo("no difference")
         return
-    rows = [("", first, second), *((item.name, _cell(item.first), _cell(item.second)) for item in found)]
+    rows = [("", first, second), *((item.name, *(_cell(item.name, side) for side in item[1:])) for item in found)]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, a, b in rows:
         click.echo(f"{name:<{widths[0]}}  {a:<{widths[1]}}  {b}")
@@ -79,8 +79,10 @@ def differences(first: NeoxConfig, second: NeoxConfig, vocab_size: int) -> Itera
             yield Difference(name, *(Resolved(side[name], "derived") for side in facts))
 
 
-def _cell(item: Resolved) -> str:
-    return "-" if item is _ABSENT else f"{short(item.value)} ({item.source})"
+def _cell(name: str, item: Resolved) -> str:
+    if item is _ABSENT or (name in _COUNTED and item.value is None):
+        return "-"
+    return f"{f'{item.value:,.0f}' if name in _COUNTED else short(item.value)} ({item.source})"
 
 
 def _as_dict(item: Difference) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from neoxlite.config.keys import Key, Tier, near_names
 from neoxlite.config.reference import find_keys, json_row, renewed, text_row
 from neoxlite.errors import ConfigError
 
+_WIDEST = 44
+
 
 @click.command()
 @click.argument("pattern", required=False)
@@ -55,7 +57,20 @@ def keys(pattern: str | None, tiers: tuple[str, ...], as_json: bool, markdown: P
     if as_json:
         click.echo(json.dumps([json_row(key) for key in found], indent=2, ensure_ascii=False))
         return
-    rows = [text_row(key) for key in found]
-    widths = [min(44, max((len(row[column]) for row in rows), default=0)) for column in range(3)]
+    for line in _columns([text_row(key) for key in found]):
+        click.echo(line)
+
+
+def _columns(rows: list[tuple[str, ...]]) -> list[str]:
+    """Return rows as lines of columns; what stands right of a cell that is too wide begins on a line of its own."""
+    widths = [min(_WIDEST, max(map(len, column))) + 2 for column in zip(*rows, strict=True)]
+    lines: list[str] = []
     for row in rows:
-        click.echo("  ".join([*(f"{cell:<{width}}" for cell, width in zip(row[:3], widths, strict=True)), row[3]]))
+        start = 0
+        lines.append("")
+        for cell, width in zip(row, widths, strict=True):
+            if len(lines[-1]) > max(0, start - 2):
+                lines.append("")
+            lines[-1] = lines[-1].ljust(start) + cell
+            start += width
+    return lines

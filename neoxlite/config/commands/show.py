@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from neoxlite.common.counting import counted
 from neoxlite.config import NeoxConfig, Support, key_table, load_config, parse_assignments
 from neoxlite.config.commands.options import GPT2_VOCAB_SIZE, resolving
 from neoxlite.config.micro_batch import COUNTED, advice
@@ -95,7 +96,7 @@ def _summary_rows(cfg: NeoxConfig, summary: dict[str, Any]) -> list[tuple[str, s
         ("files", ", ".join(cfg.config_paths)),
         (
             "layout",
-            f"{_count(cfg.world_size, 'GPU')} = pipeline {stages} x data {cfg.data_parallel_size} "
+            f"{counted(cfg.world_size, 'GPU')} = pipeline {stages} x data {cfg.data_parallel_size} "
             f"x tensor {cfg.model_parallel_size}"
             + (", sequence parallel" if cfg.sequence_parallel and cfg.model_parallel_size > 1 else ""),
         ),
@@ -106,8 +107,8 @@ def _summary_rows(cfg: NeoxConfig, summary: dict[str, Any]) -> list[tuple[str, s
         ("ZeRO", _zero(cfg)),
         (
             "model",
-            f"{_count(cfg.num_layers, 'layer')}, hidden size {cfg.hidden_size:,}, "
-            f"{_count(cfg.num_attention_heads, 'head')}, MLP width {summary['mlp_width']:,}, "
+            f"{counted(cfg.num_layers, 'layer')}, hidden size {cfg.hidden_size:,}, "
+            f"{counted(cfg.num_attention_heads, 'head')}, MLP width {summary['mlp_width']:,}, "
             f"sequence length {cfg.seq_length:,}",
         ),
         (
@@ -138,12 +139,8 @@ def _stages(summary: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _length(cfg: NeoxConfig, tokens: int) -> str:
     if cfg.train_epochs is not None:
-        return f"{_count(cfg.train_epochs, 'epoch')} of the training data"
+        return f"{counted(cfg.train_epochs, 'epoch')} of the training data"
     return f"{tokens * cfg.train_iters:,} in {cfg.train_iters:,} iterations"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _precision(cfg: NeoxConfig) -> str:

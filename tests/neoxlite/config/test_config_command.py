@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -137,7 +138,8 @@ def test_diff(capsys: pytest.CaptureFixture[str]) -> None:
     rows = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()[1:]}
     assert rows["num_layers"] == ["24", "(1-3B.yml:6)", "32", "(2-7B.yml:6)"]
     assert rows["optimizer.params.lr"] == ["0.0002", "(1-3B.yml:25)", "0.00016", "(2-7B.yml:25)"]
-    assert rows["parameters"] == ["1414647808", "(derived)", "2775208960", "(derived)"]
+    assert rows["parameters"] == ["1,414,647,808", "(derived)", "2,775,208,960", "(derived)"]
+    assert all(re.fullmatch(r"\d{1,3}(,\d{3}){4}", rows["flops_per_iteration"][side]) for side in (0, 2))
     assert rows["lr"][1] == "(derived)"
     assert "seq_length" not in rows
     assert "optimizer.params.betas" not in rows

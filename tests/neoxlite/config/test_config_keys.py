@@ -45,6 +45,14 @@ def test_documentation_is_renewed(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (code, "no place for the tables" in error) == (2, True)
 
 
+def test_columns_of_the_terminal_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each meaning begins in one column, below where the key's standing is too long for its own."""
+    _, out, _ = _keys(capsys, "rotary")
+    meanings = ("share of each head", "rotary theta", "keep inv_freq", "the matrix of queries")
+    assert len({line.index(text) for text in meanings for line in out.splitlines() if text in line}) == 1
+    assert _keys(capsys, "rotary", "--tier", "exotic") == (0, "", "")
+
+
 def test_every_row_of_a_table_has_all_its_cells() -> None:
     """A bar inside a cell is escaped: each row has as many cells as its head."""
     cells = 0
