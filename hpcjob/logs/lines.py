@@ -217,12 +217,12 @@ class LineParser:
                 time = match["time"].replace(",", " ", 1) if match["time"][10] == "," else match["time"]
             elif kind in ("american", "ctime"):
                 time = iso(match[kind])
-            elif kind in ("syslog_host", "journal_host", "unit_host"):
+            elif kind in ("syslog_host", "journal_host"):
                 host = match[kind]
             elif kind == "syslog":
                 of_kernel = True
             elif kind == "tp_rank":
-                time = match["group_time"]
+                time = match["time"]
                 if not match["groups"]:  # else ranks are counted anew in each group
                     rank = int(match["tp_rank"])
             elif kind in ("column", "replica"):

@@ -10,20 +10,18 @@ PREFIX = re.compile(
     r"""
     \[(?:[^\s@\[\]]{1,255}@)?\d+,(?P<mpi_rank>\d+)\](?:\[[^\]\s]{1,255}\])?<(?P<stream>stdout|stderr|stddiag)>:[ ]?
     |\[(?P<role>[A-Za-z_][A-Za-z_-]{0,63})(?P<role_rank>\d{1,7})(?:\|\d{1,7})?\]:[ ]?
-    |[ ]{0,6}(?P<srun_rank>\d{1,7}):[ ]
-    |\[(?P<group_time>\d{4}-\d\d-\d\d[ ]\d\d:\d\d:\d\d)[ ](?P<groups>(?:[A-Z]P\d{1,6}[ ]){0,4})TP(?P<tp_rank>\d{1,7})
-        (?:[ ][A-Z]P\d{1,6}){0,4}\][ ]
-    |[ ]?\[?(?P<time>\d{4}-\d\d-\d\d[T ,]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[ ]?[+-]\d\d:?\d\d)?)\]?:?[ ]
+    |[ ]{0,6}(?:(?P<srun_rank>\d{1,7}):[ ]
+        |(?P<column>\|)[ ](?=\d{4}-\d\d-\d\dT|[A-Za-z0-9][\w.-]{0,252}:\d{1,10}:\d{1,10}[ ]|libfabric:))
+    |[ ]?\[?(?P<time>\d{4}-\d\d-\d\d[T ,]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[ ]?[+-]\d\d:?\d\d)?)
+        (?:[ ](?P<groups>(?:[A-Z]P\d{1,6}[ ]){0,4})TP(?P<tp_rank>\d{1,7})(?:[ ][A-Z]P\d{1,6}){0,4}(?=\]))?\]?:?[ ]
     |(?P<american>\d\d/\d\d/\d{4}[ ]\d\d:\d\d:\d\d)[ ]
     |\[?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[ ](?P<ctime>[A-Z][a-z]{2}[ ]{1,2}\d{1,2}[ ]\d\d:\d\d:\d\d[ ]\d{4})
         (?:\]?[ ]|(?=[\[<]))
-    |(?:[A-Z][a-z]{2}|\d{1,2}月)[ ][ \d]\d[ ]\d\d:\d\d:\d\d[ ](?P<syslog_host>[A-Za-z0-9][\w.-]{0,252})[ ](?=kernel:)
-    |[A-Z][a-z]{2}[ ][ \d]\d[ ]\d\d:\d\d:\d\d[ ](?P<unit_host>[A-Za-z0-9][\w.-]{0,252})[ ][\w.@-]{1,100}\[\d{1,10}\]:[ ]
+    |(?:[A-Z][a-z]{2}|\d{1,2}月)[ ][ \d]\d[ ]\d\d:\d\d:\d\d[ ](?P<syslog_host>[A-Za-z0-9][\w.-]{0,252})[ ]
+        (?:(?=kernel:)|[\w.@-]{1,100}\[\d{1,10}\]:[ ])
     |(?P<syslog>kernel:[ ](?:\[[ ]{0,8}\d{1,10}\.\d{6}\][ ])?|\[[ ]{0,8}\+?\d{1,10}\.\d{6}\][ ])
-    |[ ]{0,4}(?P<column>\|)[ ](?=\d{4}-\d\d-\d\dT|[A-Za-z0-9][\w.-]{0,252}:\d{1,10}:\d{1,10}[ ]|libfabric:)
     |\((?:(?:[A-Za-z_][\w.<>:-]{0,80}[ ])?pid=(?P<ray_pid>\d{1,10})|raylet|autoscaler|gcs_server)
         (?:,[ ]ip=(?P<ray_host>[\w.:-]{1,64}))?(?P<ray>\))[ ]
-    |(?P<replica>[A-Za-z][\w.-]{0,100}/\d{1,5})[ ](?=\[(?:rank|default)\d|Traceback[ ]|[WIE]\d{4}[ ])
     |\[pod/(?P<pod>[A-Za-z0-9][\w.-]{0,252})(?:/[^\]\s]{1,253})?\][ ]
     |\[(?P<bracketed>\d{1,9})\][ ](?!(?:[^ ]+[ ])?NCCL[ ])
     |(?P<stdio>stdout|stderr):[ ]
@@ -31,8 +29,9 @@ PREFIX = re.compile(
     |(?P<journal_host>[A-Za-z0-9][\w.-]{0,252})[ ](?=kernel:)
     |(?P<nccl_host>[A-Za-z0-9][\w.-]{0,252}):(?P<pid>\d{1,10}):\d{1,10}[ ](?:\[\d+\][ ])?
         (?=[^ ]*[ ]?(?:\(\w+\)[ ])?NCCL[ ])
-    |(?P<numbered_host>[A-Za-z][A-Za-z0-9-]{0,62}(?:\.[A-Za-z0-9-]{1,62}){0,8})[ ](?P<numbered>\d{1,7}):[ ]
     |(?P<host>[A-Za-z0-9][A-Za-z0-9.-]{0,252}):[ ]
+    |(?P<numbered_host>[A-Za-z][A-Za-z0-9.-]{0,252})[ ](?P<numbered>\d{1,7}):[ ]
+    |[A-Za-z][A-Za-z0-9.-]{0,252}/\d{1,5}(?P<replica>)[ ](?=\[(?:rank|default)\d|Traceback[ ]|[WIE]\d{4}[ ])
     """,
     re.VERBOSE,
 )

@@ -27,12 +27,10 @@ FIELDS: dict[str, re.Pattern[str]] = {
         rf"|(?<![\w])(?:mfu|MFU){IS}(?P<last>{NUMBER})"
     ),
     "loss_scale": lazy(rf"(?<![\w])loss[_ ]scale{IS}(?P<value>{NUMBER})"),
-    "memory_gib": lazy(
-        rf"(?<![\w])mem(?:ory)?{IS}(?P<value>{NUMBER}) ?Gi?B|(?<![\w])memory\(GiB\){IS}(?P<after>{NUMBER})"
-    ),
+    "memory_gib": lazy(rf"(?<![\w])mem(?:ory\(GiB\){IS}(?P<after>{NUMBER})|(?:ory)?{IS}(?P<value>{NUMBER}) ?Gi?B)"),
     "epoch": lazy(
-        rf"(?<![\w\]])[Ee]poch{IS}\[?(?P<value>{NUMBER})|\bTrain: {{1,8}}(?P<after>\d{{1,6}})(?: \[|/)"
-        r"|\b(?P<last>\d{1,6})epoch:train:|\bEpoch\(train\) {1,4}\[(?P<other>\d{1,6})\]"
+        rf"(?<![\w\]])[Ee]poch(?:\(train\) {{1,4}}\[(?P<other>\d{{1,6}})\]|{IS}\[?(?P<value>{NUMBER}))"
+        r"|\bTrain: {1,8}(?P<after>\d{1,6})(?: \[|/)"
     ),
 }
 # How a line tells the time of an iteration, and the factor to milliseconds; a rate is turned over.
@@ -42,9 +40,10 @@ _IN_MS = lazy(
 )
 _IN_S = lazy(
     rf"(?<![\w])(?:iter|step)[_ ][Tt]ime{IS}({NUMBER}) ?s(?:ec)?\b|\(({NUMBER}) sec/step\)|({NUMBER})s/it\b"
-    rf"|Time: ({NUMBER})s, |\(s/it\){IS}({NUMBER})"
+    rf"|\(s/it\){IS}({NUMBER})"
     # Of torchvision, Detectron2 and MMEngine, in seconds though they do not say so: their data's time stands beside.
-    rf"|(?<![\w])time: ({NUMBER}),?[ ]{{1,2}}(?:last_time: \S{{1,20}}[ ]{{1,2}})?data(?:_time)?: "
+    rf"|(?<![\w])(?:Time: ({NUMBER})s, "
+    rf"|time: ({NUMBER}),?[ ]{{1,2}}(?:last_time: \S{{1,20}}[ ]{{1,2}})?data(?:_time)?: )"
 )
 _TIMES: tuple[tuple[re.Pattern[str], float], ...] = (
     (_IN_MS, 1.0),
