@@ -85,13 +85,17 @@ def print_jobs(statuses: Iterable[tuple[Record, Status]], *, as_json: bool) -> N
 
 def note_of(status: Status) -> str | None:
     """Return what an exit code of our scripts means, else the reason of the state."""
+    from hpcjob import exitcodes
     from hpcjob.schedulers.reasons import never_starts
     from hpcjob.states import State
     from hpcjob.tracking.exit_record import meaning
 
     if status.state is State.PENDING and (never := never_starts(status.reason)):
         return f"{status.reason}: cannot start, it {never.why}"
-    return (None if status.exit_code is None else meaning(status.exit_code)) or status.reason
+    told = None if status.exit_code is None else meaning(status.exit_code)
+    if status.exit_code in (exitcodes.SAVED_FOR_WALLTIME, exitcodes.STOPPED_ON_REQUEST):
+        return f"no failure: {told}"  # which the state, that of a scheduler, is to any code but 0
+    return told or status.reason
 
 
 def painter(stream: Any) -> Callable[[str, str], str] | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcjob.cli.jobs import note_of
 from hpcjob.schedulers.base import Answer, JobRef, Report, Scheduler, Submission, Submitted
 from hpcjob.states import State
 from hpcjob.tracking.exit_record import meaning, read_exit_record, read_outcome
@@ -198,6 +199,17 @@ def test_job_codes() -> None:
         "stopped on request",
         "a check before the launch failed",
         None,
+    ]
+
+
+def test_an_end_that_was_asked_for_is_told_as_no_failure() -> None:
+    """A scheduler calls each code but 0 a failure; 85 and 86 are a run that saved and ended."""
+    notes = [note_of(Status(State.FAILED, code, "why")) for code in (85, 86, 87, 1)]
+    assert notes == [
+        "no failure: saved for the walltime",
+        "no failure: stopped on request",
+        "a check before the launch failed",
+        "why",
     ]
 
 
