@@ -17,7 +17,7 @@ from hpcjob.rendering.python import python_context
 from hpcjob.rendering.steps import step_context
 from hpcjob.rendering.variables import network, variables
 from hpcjob.schedulers.requests import request, script_checks
-from hpcjob.units import format_clock
+from hpcjob.units import count, format_clock
 
 
 def job_context(plan: Plan, jobdir: str | None) -> dict[str, Any]:
@@ -89,11 +89,14 @@ def _network(plan: Plan) -> dict[str, Any]:
 
 
 def _how(plan: Plan, step: PlannedStep) -> str:
+    if step.launcher == "none":
+        return "on the first node" if plan.nodes > 1 else "directly"
     return "directly" if step.launcher in ("torchrun", "pdsh") and is_lone_rank(plan) else step.launcher
 
 
 def _summary(plan: Plan) -> str:
-    shape = f"{plan.nodes} x {plan.gpus_per_node} GPUs, {plan.nodes} x {plan.procs_per_node} ranks"
+    gpus = f"{plan.nodes} x {count(plan.gpus_per_node, 'GPU')}" if plan.gpus_per_node else "no GPUs"
+    shape = f"{gpus}, {plan.nodes} x {count(plan.procs_per_node, 'rank')}"
     steps = ", ".join(f"{step.name} ({_how(plan, step)})" for step in plan.steps)
     walltime = f", walltime {format_clock(plan.walltime_s)}" if plan.walltime_s else ""
     return f"{shape}{walltime}; {steps}"

@@ -8,7 +8,7 @@
 #$ -t 1-3
 #$ -tc 2
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 9d56daa14719
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 4d04ed40d638
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -34,7 +34,7 @@ jobdir=$array_dir/$array_index # each element has a folder of its own
 echo "hpcjob: job $job_id, folder $jobdir"
 exec >>"$jobdir/${job_id}_job.out" 2>&1 # can be read while the job runs, on every scheduler
 rm -f "$jobdir"/{abort,outcome.json,rank0.open,stop} "$jobdir/${job_id}_exit.json" # left by an earlier start of this job
-echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '1 x 0 GPUs, 1 x 1 ranks, walltime 01:00:00; command (none)'
+echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" 'no GPUs, 1 x 1 rank, walltime 01:00:00; command (directly)'
 
 # --- End of the job: leave an exit record and no process ---------------------------------------------------------------
 step=null signal=null kind='' child='' helpers=()
@@ -153,7 +153,7 @@ echo "hpcjob: nodes $hosts"
 ((${#seen[@]} == 1)) || fail "nodes: asked were 1, given are ${#seen[@]} ($hosts)"
 
 check_gpus() { :; }
-echo 'hpcjob: no GPUs are asked: CUDA and NCCL are not checked'
+echo 'hpcjob: no GPUs are asked for: CUDA and NCCL are not checked'
 
 set_limits() { :; }
 

@@ -7,7 +7,7 @@
 #$ -j y
 #$ -l USE_SSH=1
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 13f26d0933b3
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 3738cb4c3faa
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail

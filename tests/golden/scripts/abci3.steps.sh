@@ -11,7 +11,7 @@
 #PBS -v RTYPE=rt_HF,USE_SSH=1
 #PBS -m ae
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 565f76d6e9ef
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 f7606f3da81f
 # submit: qsub FILE
 
 set -euo pipefail
@@ -25,7 +25,7 @@ mkdir -p "${jobdir%/*}" && mkdir -m 700 "$jobdir"
 echo "hpcjob: job $job_id, folder $jobdir"
 exec >>"$jobdir/${job_id}_job.out" 2>&1 # can be read while the job runs, on every scheduler
 rm -f "$jobdir"/{abort,outcome.json,rank0.open,stop} "$jobdir/${job_id}_exit.json" # left by an earlier start of this job
-echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '2 x 8 GPUs, 2 x 8 ranks, walltime 01:00:00; prepare (none), train (pdsh), evaluate (none), upload (none)'
+echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '2 x 8 GPUs, 2 x 8 ranks, walltime 01:00:00; prepare (on the first node), train (pdsh), evaluate (on the first node), upload (on the first node)'
 
 # --- End of the job: leave an exit record and no process ---------------------------------------------------------------
 step=null signal=null kind='' child='' helpers=()

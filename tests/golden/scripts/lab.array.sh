@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 7c4b1db57841
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 c3a4d79a0b8f
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -37,7 +37,7 @@ jobdir=$array_dir/$array_index # each element has a folder of its own
 echo "hpcjob: job $job_id, folder $jobdir"
 exec >>"$jobdir/${job_id}_job.out" 2>&1 # can be read while the job runs, on every scheduler
 rm -f "$jobdir"/{abort,outcome.json,rank0.open,stop} "$jobdir/${job_id}_exit.json" # left by an earlier start of this job
-echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '1 x 0 GPUs, 1 x 1 ranks, walltime 12:00:00; command (none)'
+echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" 'no GPUs, 1 x 1 rank, walltime 12:00:00; command (directly)'
 
 # --- End of the job: leave an exit record and no process ---------------------------------------------------------------
 step=null signal=null kind='' child='' helpers=()
@@ -123,7 +123,7 @@ echo "hpcjob: nodes $hosts"
 ((${#seen[@]} == 1)) || fail "nodes: asked were 1, given are ${#seen[@]} ($hosts)"
 
 check_gpus() { :; }
-echo 'hpcjob: no GPUs are asked: CUDA and NCCL are not checked'
+echo 'hpcjob: no GPUs are asked for: CUDA and NCCL are not checked'
 
 set_limits() { :; }
 

@@ -13,7 +13,7 @@
 #SBATCH --no-requeue
 #SBATCH --comment=x
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 ff67bc1cf094
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 965aca9b6f5b
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -30,7 +30,7 @@ mkdir -p "${jobdir%/*}" && mkdir -m 700 "$jobdir"
 echo "hpcjob: job $job_id, folder $jobdir"
 exec >>"$jobdir/${job_id}_job.out" 2>&1 # can be read while the job runs, on every scheduler
 rm -f "$jobdir"/{abort,outcome.json,rank0.open,stop} "$jobdir/${job_id}_exit.json" # left by an earlier start of this job
-echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '2 x 8 GPUs, 2 x 8 ranks, walltime 12:00:00; prepare (none), train (srun), evaluate (none), upload (none)'
+echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '2 x 8 GPUs, 2 x 8 ranks, walltime 12:00:00; prepare (on the first node), train (srun), evaluate (on the first node), upload (on the first node)'
 
 # --- End of the job: leave an exit record and no process ---------------------------------------------------------------
 step=null signal=null kind='' child='' helpers=()

@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 168dc69df372
+# template local.sh.j2 over base.sh.j2 and parts, sha256 09a4e82e9318
 # submit: bash FILE
 
 set -euo pipefail
@@ -13,7 +13,7 @@ mkdir -p "${jobdir%/*}" && mkdir -m 700 "$jobdir"
 echo "hpcjob: job $job_id, folder $jobdir"
 exec >>"$jobdir/${job_id}_job.out" 2>&1 # can be read while the job runs, on every scheduler
 rm -f "$jobdir"/{abort,outcome.json,rank0.open,stop} "$jobdir/${job_id}_exit.json" # left by an earlier start of this job
-echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '1 x 0 GPUs, 1 x 1 ranks, walltime 24:00:00; train (mpirun)'
+echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" 'no GPUs, 1 x 1 rank, walltime 24:00:00; train (mpirun)'
 
 # --- End of the job: leave an exit record and no process ---------------------------------------------------------------
 step=null signal=null kind='' child='' helpers=()
@@ -106,7 +106,7 @@ mpirun=$(command -v mpirun) || fail 'launcher: there is no mpirun on PATH'
 if [[ $(id -u) == 0 ]]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 
 check_gpus() { :; }
-echo 'hpcjob: no GPUs are asked: CUDA and NCCL are not checked'
+echo 'hpcjob: no GPUs are asked for: CUDA and NCCL are not checked'
 
 set_limits() { :; }
 

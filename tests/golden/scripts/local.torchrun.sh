@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 09e5edeeb1c5
+# template local.sh.j2 over base.sh.j2 and parts, sha256 c1e957e535e4
 # submit: bash FILE
 
 set -euo pipefail
@@ -13,7 +13,7 @@ mkdir -p "${jobdir%/*}" && mkdir -m 700 "$jobdir"
 echo "hpcjob: job $job_id, folder $jobdir"
 exec >>"$jobdir/${job_id}_job.out" 2>&1 # can be read while the job runs, on every scheduler
 rm -f "$jobdir"/{abort,outcome.json,rank0.open,stop} "$jobdir/${job_id}_exit.json" # left by an earlier start of this job
-echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '1 x 0 GPUs, 1 x 1 ranks, walltime 24:00:00; train (torchrun)'
+echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" 'no GPUs, 1 x 1 rank, walltime 24:00:00; train (torchrun)'
 
 # --- End of the job: leave an exit record and no process ---------------------------------------------------------------
 step=null signal=null kind='' child='' helpers=()
@@ -102,7 +102,7 @@ echo "hpcjob: nodes $hosts"
 ((${#seen[@]} == 1)) || fail "nodes: asked were 1, given are ${#seen[@]} ($hosts)"
 
 check_gpus() { :; }
-echo 'hpcjob: no GPUs are asked: CUDA and NCCL are not checked'
+echo 'hpcjob: no GPUs are asked for: CUDA and NCCL are not checked'
 
 set_limits() { :; }
 

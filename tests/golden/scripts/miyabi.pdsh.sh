@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # Miyabi-G, JCAHPC: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 996e47811f8a
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 f60448705b50
 # submit: qsub FILE
 
 set -euo pipefail
@@ -23,7 +23,7 @@ mkdir -p "${jobdir%/*}" && mkdir -m 700 "$jobdir"
 echo "hpcjob: job $job_id, folder $jobdir"
 exec >>"$jobdir/${job_id}_job.out" 2>&1 # can be read while the job runs, on every scheduler
 rm -f "$jobdir"/{abort,outcome.json,rank0.open,stop} "$jobdir/${job_id}_exit.json" # left by an earlier start of this job
-echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '2 x 1 GPUs, 2 x 1 ranks, walltime 01:00:00; train (pdsh)'
+echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '2 x 1 GPU, 2 x 1 rank, walltime 01:00:00; train (pdsh)'
 
 # --- End of the job: leave an exit record and no process ---------------------------------------------------------------
 step=null signal=null kind='' child='' helpers=()
