@@ -137,6 +137,8 @@ def _why_no_fp8(cfg: Any, spec: ModelSpec, topology: Topology, device: torch.dev
             return f"{what} {size} is no multiple of {fp8.MULTIPLE}"
     if device.type != "cuda":
         return None
+    if cfg.precision == "fp32":
+        return "precision fp32, in which a GPU's products of fp8 add no bias"
     if torch.cuda.get_device_capability(device) < (8, 9):
         return "fp8 needs compute capability 8.9 (Ada, Hopper and later)"
     return _why_no_triton(device)

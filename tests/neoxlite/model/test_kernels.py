@@ -164,13 +164,14 @@ def test_choice_of_what_is_fused(config_of: Any, monkeypatch: pytest.MonkeyPatch
     assert (chosen.fused_gelu, chosen.fused_rotary, chosen.deferred_residual, chosen.fp8) == (True, True, True, None)
     assert chosen.notes == []
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda _: (9, 0))
-    assert choose(kernels={"fp8": True}).fp8 == "careful"
-    assert choose(kernels={"fp8": True, "fp8_recipe": "fastest"}).fp8 == "fastest"
+    assert choose(precision="bfloat16", kernels={"fp8": True}).fp8 == "careful"
+    assert choose(precision="bfloat16", kernels={"fp8": True, "fp8_recipe": "fastest"}).fp8 == "fastest"
     assert choose(kernels={"fp8_recipe": "fastest"}).fp8 is None
     chosen = choose(activation="relu", pos_emb="learned", checkpoint_activations=True)
     assert (chosen.fused_gelu, chosen.fused_rotary, chosen.deferred_residual) == (False, False, False)
     assert chosen.notes == []
     for changes, problem in (
+        ({"precision": "fp32", "kernels": {"fp8": True}}, "kernels.fp8: true cannot be: precision fp32"),
         ({"activation": "relu", "kernels": {"fused_gelu": True}}, "kernels.fused_gelu: true cannot be: activation"),
         ({"pos_emb": "none", "kernels": {"fused_rotary": True}}, "kernels.fused_rotary: true cannot be: pos_emb none"),
         ({"seq_length": 33, "max_position_embeddings": 64, "kernels": {"fp8": True}}, "kernels.fp8: true cannot be: "),
