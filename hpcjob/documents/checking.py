@@ -125,7 +125,29 @@ def _unknown_key(document: Document, kind: type[msgspec.Struct], what: str, path
     hint = did_you_mean(str(path[-1]), known) or f"known keys: {', '.join(sorted(known))}"
     if other is not None:
         hint = f"here it is {other}"
+    elif what == "job file" and (of_trainer := _key_of_trainer(document, path)):
+        hint = of_trainer
     return InputError(f"{document.place(path)}: {what} has no key {dotted(path)!r}", hint=hint)
+
+
+def _key_of_trainer(document: Document, path: KeyPath) -> str | None:
+    """Return where a key of the training configuration goes in a job that trains; None: it is none, or none trains."""
+    from neoxlite.config.keys import key_table, old_key_table
+
+    steps = document.data.get("steps")
+    works = {
+        "": document.data,
+        **({f"steps.{n}.": one for n, one in enumerate(steps)} if isinstance(steps, list) else {}),
+    }
+    above = next(
+        (key for key, one in works.items() if isinstance(one, dict) and isinstance(one.get("train"), dict)), None
+    )
+    name = str(path[-1]).replace("-", "_")
+    if above is None or len(path) > 1 or not (name in key_table() or name in old_key_table()):
+        return None
+    option = document.place(path).partition("--set ")[2]
+    told = f"--set {above}train.set.{option}=VALUE" if option else f"it goes below {above}train.set"
+    return f"a key of the training configuration: {told}"
 
 
 def _shown(document: Document, path: KeyPath) -> str | None:

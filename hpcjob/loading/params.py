@@ -9,6 +9,7 @@ import msgspec
 
 from hpcjob.documents.checking import convert
 from hpcjob.documents.document import Document, KeyPath, dotted
+from hpcjob.documents.places import at
 from hpcjob.errors import InputError
 from hpcjob.home import expanded
 from hpcjob.job import EnvName, Param, Scalar
@@ -60,22 +61,23 @@ def _value(document: Document, name: str, param: Param | Scalar) -> tuple[Scalar
     else:
         inner = (*path, "default" if param.value is None else "value")
     value = param.default if param.value is None else param.value
-    place, about = document.place(inner), f" ({param.help})" if param.help else ""
+    where = at(document.place(inner), f"params.{name}")
+    about = f" ({param.help})" if param.help else ""
     hint = f"--set params.{name}=VALUE, of type {param.type}"
     if value is None:
-        raise InputError(f"{place}: params.{name}: no value given{about}", hint=hint)
+        raise InputError(f"{where}: no value given{about}", hint=hint)
     text = document.texts.get(inner, str(value) if isinstance(value, str) else repr(value))
     if _PLACEHOLDER.fullmatch(text.strip()) or not text.strip():
-        raise InputError(f"{place}: params.{name}: {text!r} is a placeholder{about}", hint=hint)
+        raise InputError(f"{where}: {text!r} is a placeholder{about}", hint=hint)
     typed = _typed(value, text, param)
     if typed is None:
-        raise InputError(f"{place}: params.{name}: {text!r} is no {param.type}{about}", hint=hint)
+        raise InputError(f"{where}: {text!r} is no {param.type}{about}", hint=hint)
     value = typed
     if param.type == "path" and not exists(expanded(text)):
-        raise InputError(f"{place}: params.{name}: there is no {text} here{about}", hint="give a path that exists")
+        raise InputError(f"{where}: there is no {text} here{about}", hint="give a path that exists")
     if param.choices and value not in param.choices:
         raise InputError(
-            f"{place}: params.{name}: {text} is none of its choices{about}",
+            f"{where}: {text} is none of its choices{about}",
             hint=f"choose one of {', '.join(map(str, param.choices))}",
         )
     return value, text

@@ -33,6 +33,16 @@ from tests.hpcjob.loading.files import plan_of, refusal, settings, write
         ({"settings": ("nodes",)}, "--set: 'nodes' is not a.b=c\n"),
         ({"settings": ("node=2",)}, "--set node: job file has no key 'node'\ndid you mean nodes or nodelist?"),
         ({"settings": ("envs.X=2",)}, "--set envs.X: job file has no key 'envs'\ndid you mean env?"),
+        (
+            {"settings": ("train_iters=3",)},
+            "--set train_iters: job file has no key 'train_iters'\n"
+            "a key of the training configuration: --set train.set.train_iters=VALUE",
+        ),
+        (
+            {"job": "quickstart", "settings": ("optimizer.params.lr=3",)},
+            "--set optimizer.params.lr: job file has no key 'optimizer'\n"
+            "a key of the training configuration: --set steps.5.train.set.optimizer.params.lr=VALUE",
+        ),
         ({"settings": ("env.A-B=2",)}, "--set env.A-B: env: 'A-B' is no name of a variable\n"),
         ({"settings": ("env.X=[1]",)}, "--set env.X: expected text, got [1]\n"),
         ({"settings": ("name=123",)}, "--set name: expected text, got 123\nput it in quotes: --set 'name=\"123\"'"),
