@@ -12,6 +12,7 @@ from hpcjob.logs import trainer_rows
 from hpcjob.logs.errors import ErrorReader, needles
 from hpcjob.logs.events import Checkpoint, Event, Finding, Iteration, ProcessEnd, Traceback
 from hpcjob.logs.explain.clock import is_earlier, seconds
+from hpcjob.logs.explain.ends import Ends
 from hpcjob.logs.explain.flight.dump import Dump
 from hpcjob.logs.explain.outlived import Lifetimes
 from hpcjob.logs.explain.waits import WAITING, Wait, note
@@ -63,8 +64,10 @@ class Evidence:
         self.lost: Counter[str] = Counter()
         """Hosts by how many processes say that they lost them."""
         self.first_to_fail: int | None = None
-        """The rank that failed first by the tables of torchrun, of which each node may have written one."""
+        """The rank that failed first by the tables of torchrun, of which each node may have written one; where there is
+        none by the job's script, then by srun."""
         self._first_failed: str | None = None
+        self._ends = Ends()
         self.last: Iteration | None = None
         self.saved: Checkpoint | None = None
         self.saved_s: float | None = None
@@ -171,7 +174,9 @@ class Evidence:
             self._error(event, None)
 
     def settle(self) -> None:
-        """All files have been read: set apart what the run outlived."""
+        """All files have been read: set apart what the run outlived, and decide which rank failed first."""
+        if self.first_to_fail is None:
+            self.first_to_fail = self._ends.first
         groups = self._fold.groups
         for key in [key for key in groups if self._lifetimes.outlived(key)]:
             self.passed.append(Blamed(groups.pop(key), *self._when[key]))
@@ -270,6 +275,7 @@ class Evidence:
         event = msgspec.structs.replace(event, **changes) if changes else event
         if event.rule in WAITING:
             note(event, self.waits)
+        self._ends.read(event, self.identity)
         return event
 
     def _progress(self, event: Event) -> None:

@@ -85,7 +85,7 @@ def judge(
 
 def _followers(evidence: Evidence, found: Verdict) -> dict[str, int]:
     followers = ((sentence(blamed), blamed.group.times) for blamed in evidence.blamed("follower"))
-    return {text: times for text, times in followers if text != found.cause}
+    return {text: times for text, times in followers if not found.cause.startswith((text, f"not known: {text}"))}
 
 
 def _of_success(causes: list[Blamed], evidence: Evidence, said: list[str]) -> Verdict:

@@ -13,6 +13,7 @@ from hpcjob.logs.explain.blame import ordered, topic_of
 from hpcjob.logs.explain.evidence import Blamed, Evidence
 from hpcjob.logs.explain.exclusion import hosts_at_fault
 from hpcjob.logs.explain.flight.compare import odd_call
+from hpcjob.logs.explain.last_words import last_line
 from hpcjob.logs.explain.oddities import fix_of, hosts_of, odd_ones, sentence
 from hpcjob.logs.explain.quotes import quotes_of, text_of
 from hpcjob.logs.explain.suspects import lost_host, not_started, waited_for
@@ -27,6 +28,8 @@ _KILLED_TOPICS = ("memory", "shm", "hardware")
 _SUSPECTS: tuple[Callable[[Evidence], Suspicion | None], ...] = (not_started, odd_call, lost_host, waited_for)
 _OF_A_FAILED_GPU = "xid-caused-by"  # follows from an error of the hardware whose own line is not in the log
 _FINISHED = "training-finished"
+_STEP_ENDED = "hpcjob-step"
+_LINE_AT_MOST = 160
 _FIX_OF_SIGNAL = {
     -9: "Killed: host memory most likely (dmesg of that node has the proof); ask for more, or use fewer workers.",
     -7: "Bus error: /dev/shm is too small (container: --shm-size or --ipc=host).",
@@ -42,6 +45,8 @@ def of_error(blamed: Blamed, evidence: Evidence) -> Verdict:
     rank, host = event.rank, event.host
     if evidence.first_to_fail in group.ranks and evidence.first_to_fail != rank:
         rank, host = evidence.first_to_fail, None  # others said the same and were read before
+    if rank is None and host is None and len(group.ranks) == 1:
+        rank = next(iter(group.ranks))  # its line in the job's log came before that in its own file
     if rank is None and host is None:
         rank, host = _said_beside(event, evidence)
     if host is None and rank is not None:
@@ -144,12 +149,32 @@ def _of_followers(followers: list[Blamed], evidence: Evidence) -> Verdict:
         return verdict(0, f"the training came to its end; only then: {sentence(followers[0])}")
     if asked and not late:
         return msgspec.structs.replace(of_error(asked[0], evidence), exclude=[])
+    if all(getattr(blamed.group.first, "rule", None) == _STEP_ENDED for blamed in followers):
+        return _of_silence(followers[0], evidence)
     said = verdict(
         topics.TIMEOUT if late else topics.UNKNOWN,
         f"not known: what is here only follows from an error elsewhere ({sentence(followers[0])})",
         evidence.fix(followers[0].group.first) or "Read the logs of the other ranks too.",
     )
     return msgspec.structs.replace(said, evidence=quotes_of(followers[0], evidence), odd=odd_ones(evidence))
+
+
+def _of_silence(step: Blamed, evidence: Evidence) -> Verdict:
+    """Return the verdict of a step whose processes said nothing that a rule knows: what they said last."""
+    event = step.group.first
+    code = int(getattr(event, "fields", {}).get("code", 1))
+    signal = 128 - code if 128 < code < 128 + 65 else None
+    of_signal = "" if signal is None else f", that of {describe_code(signal)}"
+    last = last_line(event, evidence.first_to_fail)
+    its_last = "" if last is None else f" that a rule knows; its last line: {last.text.strip()[:_LINE_AT_MOST]}"
+    others = ", of other ranks with --rank N" if len(evidence.seen) > 1 else ""
+    said = verdict(
+        topics.UNKNOWN,
+        f"not known: {sentence(step)}{of_signal}, and said nothing{its_last}",
+        _FIX_OF_SIGNAL.get(signal or 0, f"Look at the lines before it: hpcjob tail --raw{others}."),
+    )
+    quote = [] if last is None else [Quote(source=last.source, line=last.number or None, text=last.text.strip())]
+    return msgspec.structs.replace(said, evidence=[*quote, *quotes_of(step, evidence)], odd=odd_ones(evidence))
 
 
 def _came_to_its_end(evidence: Evidence) -> bool:

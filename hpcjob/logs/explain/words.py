@@ -37,7 +37,7 @@ def lines_of(verdict: Verdict) -> Iterator[tuple[str, str]]:
     for text in verdict.others[:_OTHERS]:
         yield "", f"also       {text}"
     for text, times in list(verdict.followers.items())[:_OTHERS]:
-        yield "follower", f"follower   {text} (x{times})"
+        yield "follower", f"follower   {text}" + (f" (x{times})" if times > 1 else "")
     for text in verdict.warnings[:_WARNINGS]:
         if text != verdict.cause:
             yield "warning", f"warning    {text}"
@@ -47,7 +47,8 @@ def lines_of(verdict: Verdict) -> Iterator[tuple[str, str]]:
 def describe_ranks(verdict: Verdict) -> str:
     """Return who failed, in words."""
     if len(verdict.ranks) > 1:
-        return f"ranks {ranges(verdict.ranks)}" + (f", first {verdict.rank}" if verdict.rank is not None else "")
+        is_told = verdict.rank is not None and verdict.rank != min(verdict.ranks)
+        return f"ranks {ranges(verdict.ranks)}" + (f", of these rank {verdict.rank} first" if is_told else "")
     where = f" on {verdict.host}" if verdict.host else ""
     return f"rank {verdict.rank}{where}" if verdict.rank is not None else verdict.host or ""
 

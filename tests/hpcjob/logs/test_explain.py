@@ -93,7 +93,7 @@ def test_what_is_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
         "fix        Lower the micro-batch, use activation checkpointing, a higher ZeRO stage or more tensor "
         "parallelism; if much is reserved but unallocated, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
         "cost       2 GPU-hours since the checkpoint of iteration 100 (iteration 160)",
-        "follower   another process ended, or the network failed (x1)",
+        "follower   another process ended, or the network failed",
         "exit code  68: GPU memory",
     ]
 

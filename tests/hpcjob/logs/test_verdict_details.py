@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from hpcjob.cli import main
-from hpcjob.logs.explain import gather_stream
+from hpcjob.logs.explain import gather, gather_stream
 from hpcjob.logs.explain.judge import judge
 from hpcjob.logs.explain.verdict import Verdict
+from hpcjob.logs.sources import JobFiles
 
 MEGATRON = (
     " iteration {0:8d}/    1000 | consumed samples: {0} | elapsed time per iteration (ms): 900.0"
@@ -122,3 +123,60 @@ def test_a_kernel_log_of_a_japanese_locale() -> None:
     text = "11月 29 10:00:01 g0099 kernel: NVRM: Xid (PCI:0000:18:00): 95, pid=1234, Uncontained ECC error\n"
     found = verdict_of(text)
     assert (found.code, found.host, found.exclude) == (64, "g0099", ["g0099"])
+
+
+SILENT = """hpcjob: 2026-01-01T10:00:00+00:00 job 2 on node1: 2 x 0 GPUs, 2 x 1 ranks, walltime 1:00:00; go (srun)
+preparing
+hpcjob: 2026-01-01T10:00:01+00:00 step "go" ended with code {}
+"""
+RAISED = 'Traceback (most recent call last):\n  File "/x/a.py", line 9, in <module>\n    x()\n{}\n'
+
+
+@pytest.mark.parametrize(
+    ("code", "own", "cause", "evidence"),
+    [
+        (1, None, "and said nothing that a rule knows; its last line: preparing", "2_job.out:2"),
+        (137, None, ", that of signal 9 (SIGKILL), and said nothing that a rule knows; its last", "2_job.out:2"),
+        (1, "a\n\nlast of 1\nhpcjob: rank 1 on node2 ended with code 1\n", "last line: last of 1", "2_1_log.out:3"),
+    ],
+)
+def test_a_command_that_says_nothing_that_a_rule_knows(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, code: int, own: str | None, cause: str, evidence: str
+) -> None:
+    """There is no error elsewhere that it could follow from: what the rank that ended first said last is quoted."""
+    (tmp_path / "2_job.out").write_text(SILENT.format(code))
+    if own is not None:
+        (tmp_path / "2_0_log.out").write_text("preparing\n")
+        (tmp_path / "2_1_log.out").write_text(own)
+    assert main(["explain", str(tmp_path)]) == 79
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f'cause      not known: step "go" ended with code {code}')
+    assert cause in lines[0]
+    assert lines[1].startswith(f"evidence   {evidence}: ")
+    assert not any(line.startswith("follower") for line in lines)
+
+
+@pytest.mark.parametrize("own", ["", "hpcjob: rank 1 on node2 ended with code 1\n"])
+@pytest.mark.parametrize("late", [True, False])
+def test_two_ranks_fail(tmp_path: Path, *, own: str, late: bool) -> None:
+    """The rank that srun or the job's script saw end first is to blame; the other's error stands in the job's log."""
+    other = RAISED.format("TypeError: late one")
+    (tmp_path / "2_job.out").write_text(
+        "srun: error: node2: task 1: Exited with exit code 1\n"
+        + (f"{other}srun: error: node1: task 0: Exited with exit code 1\n" if late else "")
+    )
+    (tmp_path / "2_0_log.out").write_text(other if late else "")
+    (tmp_path / "2_1_log.out").write_text(RAISED.format("ValueError: early one") + own)
+    found = judge(gather(JobFiles(tmp_path).all()))
+    assert (found.cause, found.rank, found.code) == ("ValueError: early one", 1, 76)
+    assert found.host == ("node2" if own else None)
+    assert found.others == (["TypeError: late one"] if late else [])
+
+
+def test_the_rank_of_an_error_that_the_log_of_the_job_repeats(tmp_path: Path) -> None:
+    """Rank 0's lines stand there too, without their rank: its own file tells it, not a line of srun beside."""
+    raised = RAISED.format("TypeError: x")
+    (tmp_path / "2_job.out").write_text(f"srun: error: node2: tasks 1-2: Exited with exit code 1\n{raised}")
+    (tmp_path / "2_0_log.out").write_text(raised)
+    found = judge(gather(JobFiles(tmp_path).all()))
+    assert (found.rank, found.host) == (0, None)
