@@ -28,7 +28,7 @@ _OUTCOME = "outcome.json"
 _CLEAN = {"saved_for_walltime": exitcodes.SAVED_FOR_WALLTIME, "stopped": exitcodes.STOPPED_ON_REQUEST}
 _FROM_OUTSIDE = ("TERM", "INT", "HUP", "QUIT")
 _KILLED = re.compile(r"killed by (?:signal )?(?:KILL|9)\b")
-_AGAIN = "Submit it again; a training run goes on from its last checkpoint."
+_AGAIN = "Submit it again; a training run goes on from its last checkpoint, unless a step of the job removes that."
 _BY_STATE = {
     State.CANCELLED: Suspicion(topics.ENDED, "the job was cancelled", f"Nothing failed by itself. {_AGAIN}"),
     State.TIMEOUT: Suspicion(
