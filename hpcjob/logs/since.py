@@ -10,7 +10,7 @@ from pathlib import Path
 from hpcjob.errors import InputError
 from hpcjob.logs.lazy import lazy
 
-_SPAN = lazy(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m(?:in)?)?(?:(\d{1,8})s?)?")
+_SPAN = lazy(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m(?:in)?)?(?:(\d{1,8})s)?")
 _STAMP = (
     r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)[T _](?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
     r"(?:[.,](?P<part>\d{1,6})\d{0,3})?(?P<zone>Z|[+-]\d\d:?\d\d)?"
@@ -23,7 +23,7 @@ _PREFIX_CHARS = 160
 
 
 def parse_since(text: str, now: datetime | None = None) -> float:
-    """Return a time as seconds since the epoch: ``90s``, ``15m``, ``2h30m``, ``1d``, ``09:30``, ``2026-11-29 09:30``.
+    """Return a time in seconds since the epoch: ``90s`` or ``90``, ``15m``, ``2h30m``, ``1d``, ``09:30``, a full time.
 
     A time of day is today's, or yesterday's if it is still to come.
 
@@ -32,7 +32,7 @@ def parse_since(text: str, now: datetime | None = None) -> float:
     """
     current = (now or datetime.now()).astimezone()
     text = text.strip()
-    span = _SPAN.fullmatch(text)
+    span = _SPAN.fullmatch(f"{text}s" if text.isdecimal() else text)
     if text and span is not None:
         days, hours, minutes, seconds = (int(group or 0) for group in span.groups())
         try:

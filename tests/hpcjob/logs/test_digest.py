@@ -341,7 +341,7 @@ def test_filter_of_a_time_in_the_middle_of_a_large_file(tmp_path: Path) -> None:
     assert exact - 128 * 1024 <= offset <= exact
 
 
-@pytest.mark.parametrize("text", ["", "soon", "25:00", "2026-13-01", "-5m", "9" * 30])
+@pytest.mark.parametrize("text", ["", "soon", "25:00", "2026-13-01", "-5m", "25h99", "9" * 30])
 def test_times_that_are_none(text: str) -> None:
     """They are refused in one line."""
     from hpcjob.errors import InputError
