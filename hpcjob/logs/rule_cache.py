@@ -12,6 +12,8 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from hpcjob.home import expanded
+
 _PREFIX = "log-rules-"
 
 
@@ -50,4 +52,4 @@ def write(key: str, data: bytes) -> None:
 
 
 def _folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "hpcjob"
+    return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "hpcjob"

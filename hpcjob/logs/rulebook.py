@@ -36,6 +36,7 @@ from typing import Literal
 import msgspec
 
 from hpcjob import resources
+from hpcjob.home import expanded
 from hpcjob.logs import rule_cache
 from hpcjob.logs.events import Finding, origin
 from hpcjob.logs.lines import Line
@@ -216,7 +217,7 @@ def shipped() -> dict[str, list[Rule]]:
 def own_files() -> list[Path]:
     """Return the user's rule files: ``log_rules/*.yml`` here, in the configuration folder and in ``HPCJOB_PATH``."""
     folders = [Path(), resources.config_dir()]
-    folders += [Path(part).expanduser() for part in os.environ.get("HPCJOB_PATH", "").split(os.pathsep) if part]
+    folders += [expanded(part) for part in os.environ.get("HPCJOB_PATH", "").split(os.pathsep) if part]
     return [file.absolute() for folder in folders for file in sorted((folder / "log_rules").glob("*.yml"))]
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from hpcjob import exitcodes
 from hpcjob.errors import InputError, UnknownJobError
+from hpcjob.home import expanded
 from hpcjob.logs.sources import JobFiles, Provider, hosts_of, listed
 from hpcjob.logs.waiting import told_if_slow
 from hpcjob.states import State
@@ -142,7 +143,7 @@ def _is_to_come(path: Path) -> bool:
 
 def _expand(word: str) -> list[Path]:
     """Return the files of a pattern that the shell did not expand, or the path itself."""
-    path = Path(word).expanduser()
+    path = expanded(word)
     if exists(path) or not glob.has_magic(word):
         return [path]
     found = sorted(glob.glob(os.path.expanduser(word), recursive=True))  # noqa: PTH111, PTH207 - absolute or relative
@@ -198,7 +199,7 @@ def _job(name: str) -> Target:
 
 
 def _names_beside(name: str) -> Iterable[str]:
-    folder = Path(name).expanduser().parent
+    folder = expanded(name).parent
     try:
         return [os.path.join(folder, entry) if folder != Path() else entry for entry in os.listdir(folder)]  # noqa: PTH118, PTH208
     except OSError:

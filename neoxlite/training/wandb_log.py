@@ -151,11 +151,11 @@ def _unreachable(host: str) -> str | None:
 
 def _netrc_has(host: str, env: Mapping[str, str]) -> bool:
     """Tell whether ``wandb login`` has left a key for the server."""
-    path = Path(env.get("NETRC") or Path(env.get("HOME") or "~").expanduser() / ".netrc")
     try:
+        path = Path(env.get("NETRC") or Path(env.get("HOME") or "~").expanduser() / ".netrc")
         name = urllib.parse.urlsplit(host).hostname or host
         return netrc.netrc(str(path)).authenticators(name) is not None
-    except (OSError, ValueError, netrc.NetrcParseError):
+    except (OSError, RuntimeError, ValueError, netrc.NetrcParseError):  # RuntimeError: a user without a home folder
         return False
 
 

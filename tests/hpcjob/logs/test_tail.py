@@ -285,6 +285,7 @@ def test_json_of_the_first_line_has_its_offset(capsys: pytest.CaptureFixture[str
         (["--grep", "("], "no regular expression"),
         (["--since", "soon"], "is no time"),
         (["nothing-here-a", "nothing-here-b"], "nothing-here-a: no file"),
+        (["~nosuchuser/x.log"], "no file '~nosuchuser/x.log' is here"),
     ],
 )
 def test_usage(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
