@@ -159,7 +159,8 @@ def _hostfile(option: str | None, key: str | None, environ: Mapping[str, str]) -
 
     It is that of the command line, else of the key, else DLTS_HOSTFILE's, else /job/hostfile. One that does not exist
     means this machine alone, as for DeepSpeed: GPT-NeoX's own 125M.yml names one. Not so one of the command line, which
-    somebody has just written, nor in a job of several nodes, of which the run would leave all but one idle.
+    somebody has just written, nor in a job of several nodes, of which the run would leave all but one idle. A job of
+    several nodes without any hostfile gets a note: it may start a run of its own on each node.
 
     Raises:
         ConfigError: it does not exist, and the job around this process has several nodes.
@@ -167,13 +168,15 @@ def _hostfile(option: str | None, key: str | None, environ: Mapping[str, str]) -
     if option:
         return Path(option), None
     named = key or environ.get("DLTS_HOSTFILE")
+    several = several_nodes(environ)
     if not named:
-        return (JOB_HOSTFILE if JOB_HOSTFILE.is_file() else None), None
+        if JOB_HOSTFILE.is_file():
+            return JOB_HOSTFILE, None
+        return None, f"{several}, but no hostfile is given: this machine alone" if several else None
     path = Path(named)
     if exists(path) or is_link(path):
         return path, None
     gone = f"hostfile {path} does not exist"
-    several = several_nodes(environ)
     if several:
         raise ConfigError(
             f"{gone}, and this job has several nodes: {several}",

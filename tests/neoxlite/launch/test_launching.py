@@ -136,6 +136,9 @@ def test_in_a_job_of_several_nodes_a_missing_hostfile_is_an_error(
     with pytest.raises(ConfigError, match=told) as caught:
         launch_settings(request, {**environ, variable: value})
     assert "hostfile /mock_path does not exist" in caught.value.message
+    without = launch_settings(request, {**NO_GPU, variable: value})
+    assert told in (without.note or "")
+    assert (without.note or "").endswith(", but no hostfile is given: this machine alone")
     nodes.write_text("node1\nnode1\n")
     assert launch_settings(request, {**environ, "PBS_NODEFILE": str(nodes)}).note
 
