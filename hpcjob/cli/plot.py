@@ -123,6 +123,7 @@ def _picture(runs: Sequence[Run], names: Sequence[str], output: Path, *, log: bo
         complete = write_picture(runs, names, output, file, log=log)
 
     write_whole(output, draw)
+    click.echo(f"{output}: written", err=True)
     if not complete and output.suffix.lower() != ".svg":
         tell("no font here has all letters of the names (fonts-noto-cjk has); .svg needs none")
 

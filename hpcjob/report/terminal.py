@@ -43,7 +43,7 @@ def draw(runs: Sequence[Run], names: Sequence[str], stream: TextIO, *, log: bool
     for place, quantity in enumerate(one for one in QUANTITIES if one.name in names):
         rows = _ROWS_OTHERS if place else _ROWS_FIRST
         stream.write(_chart(quantity, runs, spikes, (width, rows), log=log, plain=plain) + "\n")
-    stream.write("marks: o spike, x not finite (at the top), : restart, ^ checkpoint (at the bottom)\n")
+    stream.write("marks: o spike, v validation, x not finite (at the top), : restart, ^ checkpoint (at the bottom)\n")
     for place, (run, found) in enumerate(zip(runs, spikes, strict=True)):
         for line in _words(run, summarize(run, found), found):
             print(f"{_letter(place)}  {line}" if len(runs) > 1 else line, file=stream)
@@ -71,7 +71,9 @@ def _chart(
     figure.title(f"{quantity.label}{unit}{', logarithmic' if log else ''}")
     curves = [_curve(run, quantity.name, size[0], log=log) for run in runs]
     every = [curve for curve in curves if len(curve[0])]
-    low, high = _limits([values for _, values in every])
+    held_out = [_held_out(run, log=log) if quantity.name == "loss" else [] for run in runs]
+    validated = [np.array([y for _, y in points]) for points in held_out if points]
+    low, high = _limits([*(values for _, values in every), *validated])
     first = min((int(steps[0]) for steps, _ in every), default=0)
     last = max((int(steps[-1]) for steps, _ in every), default=1)
     for place, (steps, values) in enumerate(curves):
@@ -82,7 +84,7 @@ def _chart(
             signal.lines()
             figure.draw(signal)
         marked = _marks(runs[place], spikes[place].get(quantity.name, []), (low, high), log=log)
-        for symbol, points in marked.items():
+        for symbol, points in [*marked.items(), ("v", held_out[place])]:
             inside = [(x, y) for x, y in points if first <= x <= last]
             if inside:
                 x, y = zip(*inside, strict=True)
@@ -101,6 +103,14 @@ def _curve(run: Run, name: str, columns: int, *, log: bool) -> tuple[Ints, Float
     steps, values = steps[finite], values[finite]
     chosen = thinned(values, columns * _POINTS_A_COLUMN)
     return steps[chosen], np.log10(values[chosen]) if log else values[chosen]
+
+
+def _held_out(run: Run, *, log: bool) -> list[tuple[float, float]]:
+    """Return the points of the validations that can be drawn."""
+    steps, losses = np.array(list(run.validations), np.int64), np.array(list(run.validations.values()), np.float64)
+    finite = drawable(losses) & (losses > 0) if log else drawable(losses)
+    values = np.log10(losses[finite]) if log else losses[finite]
+    return list(zip(steps[finite].astype(float).tolist(), values.tolist(), strict=True))
 
 
 def _limits(series: Sequence[Floats]) -> tuple[float, float]:

@@ -48,7 +48,7 @@ def test_terminal(logs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
         assert heading in out
     assert max(map(len, out.split("\nmarks")[0].splitlines())) <= 100
     loss = out.split("Learning rate")[0]
-    assert {mark: mark in loss for mark in "ox:^"} == dict.fromkeys("ox:^", True)
+    assert {mark: mark in loss for mark in "ovx:^"} == dict.fromkeys("ovx:^", True)
     assert out.splitlines()[-3:] == [
         "a  実験: iteration 620, loss 2.25, lowest 2 at 70, validation 2.5, 56,005 tokens/s, 1 restart (0 done again),"
         " 3 checkpoints",
