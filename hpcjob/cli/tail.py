@@ -35,7 +35,7 @@ def _count(context: click.Context, parameter: click.Parameter, value: str | None
     "count",
     callback=_count,
     metavar="N|all",
-    help="The last N iterations (20), or with --raw lines of each file (10); 'all' reads all. --nccl and --errors do.",
+    help="The last N rows (20), or with --raw lines of each file (10); 'all' reads all. --nccl and --errors do.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for programs.")
 def tail(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import glob
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from hpcjob.home import expanded
 from hpcjob.logs.sources import JobFiles, Provider, hosts_of, listed
 from hpcjob.logs.waiting import told_if_slow
 from hpcjob.states import State
+from neoxlite.common.near import near
 from neoxlite.common.paths import exists, is_dir, what_else
 
 if TYPE_CHECKING:
@@ -168,8 +168,8 @@ def _job(name: str) -> Target:
         with told_if_slow(asked):
             record = find_job(name)
     except UnknownJobError as error:
-        near = difflib.get_close_matches(name, _names_beside(name), n=3)
-        files = f"files with a name like it: {', '.join(near)}" if near else None
+        alike = _files_like(name)
+        files = f"files with a name like it: {', '.join(alike)}" if alike else None
         hint = "; ".join(filter(None, (files, error.hint)))
         raise UnknownJobError(f"{error.message}, and no file {name!r} is here", hint=hint or None) from error
     run = Run(record)
@@ -198,9 +198,10 @@ def _job(name: str) -> Target:
     )
 
 
-def _names_beside(name: str) -> Iterable[str]:
-    folder = expanded(name).parent
+def _files_like(name: str) -> list[str]:
+    path = expanded(name)
     try:
-        return [os.path.join(folder, entry) if folder != Path() else entry for entry in os.listdir(folder)]  # noqa: PTH118, PTH208
+        found = near(path.name, os.listdir(path.parent))  # noqa: PTH208
     except OSError:
         return []
+    return [str(path.with_name(entry)) for entry in found]

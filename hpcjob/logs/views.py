@@ -242,7 +242,8 @@ class LossView:
         self._rows_since_header = (self._rows_since_header or 0) + 1
 
     def _header(self, event: Event) -> None:
-        tokens = self._table.tokens or (isinstance(event, Iteration) and event.tokens_per_s is not None)
+        told = self._metrics.sequence_length is not None  # a checkpoint's row alone must not change the column
+        tokens = self._table.tokens or told or (isinstance(event, Iteration) and event.tokens_per_s is not None)
         every = self._output.rows_between_headers
         due = self._rows_since_header is None or (every is not None and self._rows_since_header >= every)
         wider = self._table.fit(event)

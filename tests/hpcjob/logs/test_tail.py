@@ -256,6 +256,22 @@ def test_a_table_that_begins_with_a_checkpoint_has_one_header(
     assert [row.split()[0] for row in rows] == ["iteration", "90", "100/320000"]
     log.write_text(saved)
     assert [row.split()[0] for row in tail(capsys, log, "--loss")] == ["iteration", "90"]
+    log.write_text("  seq_length ...................... 32\n" + golden["iteration_line"][0]["line"] + saved)
+    for rows in (tail(capsys, log, "--loss", "-n", 1), tail(capsys, log, "--loss")):
+        assert rows[0].split()[3] == "tokens/s"  # whichever rows are shown
+
+
+def test_files_with_a_name_like_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only such as a slip leads to are offered."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("small", "ckpt", "start", "trian.log"):
+        (tmp_path / name).touch()
+    for wanted, told in (("train.log", True), (f"{tmp_path}/train.log", True), ("nosuch.log", False)):
+        assert main(["explain", wanted]) == 2
+        error = capsys.readouterr().err
+        assert ("trian.log" in error, "small" in error) == (told, False)
 
 
 @pytest.mark.parametrize("options", [[], ["-n", "all"], ["--json"]])
