@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hpcjob import exitcodes
 from hpcjob.cli.options import jobs_options
 from neoxlite.common.printable import tell
 
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 @jobs_options
 @click.option("--chain", is_flag=True, help="Start each JOB when the one before it has ended well.")
 @click.option("--follow", "-f", is_flag=True, help="Print the log until the job has ended; exit with the job's code.")
-@click.option("--dry-run", is_flag=True, help="Print the script and the command; nothing is written or submitted.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print the script and the command; nothing is submitted. Exits with 2 where it would be refused.",
+)
 @click.option(
     "--no-check",
     is_flag=True,
@@ -70,9 +75,8 @@ def submit(
         raise click.UsageError("--chain takes two or more jobs: hpcjob submit FIRST.yml SECOND.yml --chain")
     batch = Batch(jobs or (None,), options, chain=chain, check=not no_check, strict=strict)
     if dry_run:
-        for prepared in batch.prepared():
-            _print_dry(prepared, as_json)
-        return 0
+        taken = [_print_dry(prepared, as_json) for prepared in batch.prepared()]
+        return exitcodes.OK if all(taken) else exitcodes.USAGE
     if follow and batch.count > 1:
         raise click.UsageError(f"--follow follows one job, these are {batch.count}; use hpcjob wait")
     streams.outlive()
@@ -85,19 +89,23 @@ def submit(
     return follow_to_end(records[0]) if follow else 0
 
 
-def _print_dry(prepared: Prepared, as_json: bool) -> None:
+def _print_dry(prepared: Prepared, as_json: bool) -> bool:
+    """Print a submission; return whether it would be made."""
     from hpcjob.errors import InputError
     from hpcjob.tracking.submission import check
 
+    refused = None
     try:
         check(prepared)
     except InputError as error:
-        tell(f"note: would be refused: {error.message}")
+        refused = error.message
+        tell(f"note: would be refused: {refused}")
     if as_json:
         print(json.dumps({"command": prepared.command, "script": prepared.script}, ensure_ascii=False))
     else:
         print(prepared.script, end="" if prepared.script.endswith("\n") else "\n")
         print(f"\n# to be submitted with: {prepared.command}")
+    return refused is None
 
 
 def print_job(record: Record, as_json: bool) -> None:

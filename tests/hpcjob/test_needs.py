@@ -22,6 +22,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "here"
 
 
+SHARED = ("--set", "profile.paths.not_shared=[]")  # these folders are below /tmp
+
+
 def dry(keys: str, *more: str) -> int:
     """Write a job file with ``keys`` from its second line on, and look at its submission."""
     Path("a.yml").write_text(f"kind: cpu\n{keys}\ncommand: ['true']\n")
@@ -65,12 +68,12 @@ def test_an_element_without_an_array(folder: Path, capsys: pytest.CaptureFixture
 def test_what_this_machine_may_not_see(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nodes may have more than a login node: a note, and not a word of their own disks and of addresses."""
     (folder.parent / "home.sh").touch()
-    assert dry("source: [/no/such/file, /tmp/of-a-node.sh, ~/home.sh, ~/other.sh]", "-p", "lab") == 0
+    assert dry("source: [/no/such/file, /tmp/of-a-node.sh, ~/home.sh, ~/other.sh]", "-p", "lab") == 2, "below /tmp"
     assert [line for line in capsys.readouterr().err.splitlines() if "there is no" in line] == [
         f"hpcjob: note: source: there is no {path} here; a job that finds none ends before its launch"
         for path in ("/no/such/file", "~/other.sh")
     ]
-    assert dry("python: {container: {image: 'docker://ubuntu'}}", "-p", "lab") == 0
+    assert dry("python: {container: {image: 'docker://ubuntu'}}", "-p", "lab", *SHARED) == 0
     assert "there is no" not in capsys.readouterr().err
 
 
@@ -81,7 +84,7 @@ def test_what_an_earlier_job_may_make(folder: Path, capsys: pytest.CaptureFixtur
     Path("first.yml").rename("b.yml")
     Path("a.yml").rename("c.yml")
     capsys.readouterr()
-    assert main(["submit", "b.yml", "c.yml", "-p", "lab", "--chain", "--dry-run"]) == 0
+    assert main(["submit", "b.yml", "c.yml", "-p", "lab", *SHARED, "--chain", "--dry-run"]) == 0
     assert "note: stage_in: there is no made here; a job" in capsys.readouterr().err
 
 
@@ -97,4 +100,4 @@ def test_limits_of_this_machine(
         told = f"hpcjob: a.yml:2: limits.{key}: {value} asked, at most {most} is allowed here\n{HINT}"
         assert capsys.readouterr().err == told
     assert dry("limits: {nofile: 4096, memlock: 8, stack: unlimited}", "-p", "local") == 0
-    assert dry("limits: {nofile: 4097}", "-p", "lab") == 0
+    assert dry("limits: {nofile: 4097}", "-p", "lab", *SHARED) == 0

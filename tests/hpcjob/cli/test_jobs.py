@@ -150,13 +150,15 @@ def test_an_element_is_not_forgotten_alone(here: Path, capfd: pytest.CaptureFixt
 def test_dry_run_touches_nothing(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Script and command on stdout, still a valid script; no folder, no record."""
     job = job_file(here / "a.yml", "true")
-    assert main(["submit", job, "-p", "lab", "--nodes", "2", "--dry-run"]) == 0
+    assert main(["submit", job, "-p", "local", "--dry-run"]) == 0
+    assert "would be refused" not in capfd.readouterr().err
+    assert main(["submit", job, "-p", "lab", "--nodes", "2", "--dry-run"]) == 2
     out, err = capfd.readouterr()
     assert "would be refused" in err, "the test's folder is below /tmp, which the profile does not share"
     assert out.startswith("#!/bin/bash\n#SBATCH ")
     assert out.splitlines()[-1].startswith("# to be submitted with: sbatch --parsable ")
     subprocess.run(["bash", "-n"], input=out, text=True, check=True)
-    assert main(["submit", job, "-p", "lab", "--dry-run", "--json"]) == 0
+    assert main(["submit", job, "-p", "lab", "--dry-run", "--json"]) == 2
     assert set(json.loads(capfd.readouterr().out)) == {"command", "script"}
     assert [path.name for path in here.iterdir()] == ["a.yml"]
     assert not read_index().records
