@@ -188,9 +188,9 @@ class Digest:
         return self._plain and not self.iterations
 
     def is_plain(self, line: Line) -> bool:
-        """Whether a line is one of these, and not of a flood."""
-        of_nccl = "NCCL INFO" in line.text or line.text.startswith("NCCL version ")
-        return self._main(line.source) and not of_nccl and not self._excluded(line)
+        """Whether a line is one of these, and not of a flood: of NCCL, or the C++ frames below a warning of torch."""
+        of_flood = "NCCL INFO" in line.text or line.text.startswith(("NCCL version ", "frame #"))
+        return self._main(line.source) and not of_flood and not self._excluded(line)
 
     def _excluded(self, line: Line) -> bool:
         return self._wanted.active and not self._wanted.wants(line)

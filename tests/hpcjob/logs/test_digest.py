@@ -102,6 +102,16 @@ def test_plain_lines_where_nothing_better_is_known(capsys: pytest.CaptureFixture
     assert len(run(capsys, tmp_path / "x.log", "-n", "all")) == 100
 
 
+def test_the_frames_of_a_warning_hide_no_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """torch prints a dozen of them where an agent of torchrun leaves the exit barrier before another."""
+    warning = (
+        "[W1130 20:00:00.0 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=3): Connection reset by peer"
+    )
+    frames = [f"frame #{number}: c10d::TCPStore::wait() + 0x1a2 (0x7f in libtorch_cpu.so)" for number in range(12)]
+    (tmp_path / "job.log").write_text("\n".join(["rank 0 says 42", warning, *frames]) + "\n")
+    assert "rank 0 says 42" in run(capsys, tmp_path / "job.log")
+
+
 def test_a_progress_bar_that_goes_on_tells_the_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hours without a newline are no hours without news."""
     log = tmp_path / "x.log"
