@@ -93,11 +93,16 @@ def check(name: str | None, write: str | None, force: bool, timeout: float, as_j
 
 @profile.command(short_help="Print a profile's file.")
 @click.argument("name", shell_complete=complete_profile)
-def show(name: str) -> None:
+@click.option("--resolved", is_flag=True, help="Print the values that hold, of all files together, without comments.")
+def show(name: str, resolved: bool) -> None:
     """Print a profile's file, comments and all; with `extends:` also those it starts from."""
+    from hpcjob.documents.writing import whole
     from hpcjob.loading.profiles import profile_chain, read_profile
 
-    read_profile(name)  # a broken profile is told before it is shown
+    profile, _ = read_profile(name)  # a broken profile is told before it is shown
+    if resolved:
+        print(whole(profile), end="")
+        return
     for path in profile_chain(name):
         print(f"# {path}")
         print(path.read_text(encoding="utf-8-sig"))

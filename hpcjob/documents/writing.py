@@ -1,4 +1,4 @@
-"""A value as YAML on one line, as an option takes it and a person pastes it."""
+"""A value as YAML: on one line, as an option takes it and a person pastes it, or a whole document."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+import msgspec
 import yaml
 
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -16,6 +17,18 @@ _PLAIN = re.compile(r"[/~A-Za-z_][\w./@+=-]*/[\w./@+=-]*", re.ASCII)
 def plain_or_quoted(text: str) -> str:
     """Return ``text`` as a YAML value in a line: as it is where that reads back the same for sure, else in quotes."""
     return text if _PLAIN.fullmatch(text) else one_line(text)
+
+
+def whole(value: msgspec.Struct) -> str:
+    """Return ``value`` as a YAML document, without the keys that have no value."""
+    data = _without_none(msgspec.to_builtins(value))
+    return str(yaml.safe_dump(data, allow_unicode=True, sort_keys=False, width=120))
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
+    return [_without_none(inner) for inner in value] if isinstance(value, list) else value
 
 
 def one_line(value: Any) -> str:

@@ -10,11 +10,11 @@ import shutil
 import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
-import yaml
 
+from hpcjob.documents.writing import whole
 from hpcjob.errors import HpcjobError, InputError
 from neoxlite.common.files import write_whole
 
@@ -85,8 +85,8 @@ def fill(path: Path, plan: Plan, script: str) -> Path:
     job = msgspec.structs.replace(plan.job, name=plan.name, profile=plan.profile.name, account=plan.account)
     try:
         write_whole(path / "script.sh", script, mode=0o700)
-        write_whole(path / "job.yml", _yaml(job), mode=0o600)
-        write_whole(path / "profile.yml", _yaml(plan.profile), mode=0o600)
+        write_whole(path / "job.yml", whole(job), mode=0o600)
+        write_whole(path / "profile.yml", whole(plan.profile), mode=0o600)
         _write_git(path)
     except OSError as error:
         raise HpcjobError(
@@ -112,18 +112,6 @@ def _remove_empty(folders: list[Path]) -> None:
     for folder in reversed(folders):
         with contextlib.suppress(OSError):
             folder.rmdir()
-
-
-def _yaml(value: msgspec.Struct) -> str:
-    """Return ``value`` as YAML, without the keys that have no value."""
-    data = _without_none(msgspec.to_builtins(value))
-    return yaml.safe_dump(data, allow_unicode=True, sort_keys=False, width=120)
-
-
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
-    return [_without_none(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _write_git(path: Path) -> None:

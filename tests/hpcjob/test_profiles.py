@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from hpcjob import resources
 from hpcjob.cli import main
@@ -190,6 +191,9 @@ def test_profile_show_and_path(own_place: Path, capsys: pytest.CaptureFixture[st
     assert main(["profile", "show", "東"]) == 0
     shown = capsys.readouterr().out
     assert shown.index("東の計算機") < shown.index("H200 SXM") < shown.index("USE_SSH=1")
+    assert main(["profile", "show", "東", "--resolved"]) == 0
+    resolved = yaml.safe_load(capsys.readouterr().out)
+    assert (resolved["name"], resolved["node"]["gpu"], resolved["aliases"]) == ("東", "H200 SXM", [])
     assert main(["profile", "path", "abci"]) == 0
     assert main(["profile", "path"]) == 0
     lines = capsys.readouterr().out.splitlines()
