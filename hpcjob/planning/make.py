@@ -58,7 +58,7 @@ def make_plan(
     limit_s = walltime_s(job, profile, queue)
     about_shape = [*idle_gpus(job, profile, procs, gpus), *short_walltime(job, limit_s)]
     named = about_name(profile.scheduler.type, job.name or name)
-    told = [*notes, *named, *chosen, *about_queue, *about_shape, *_missing_account(profile, account)]
+    told = [*notes, *named, *chosen, *about_queue, *about_shape, *_closed(profile), *_missing_account(profile, account)]
     return Plan(
         name=job.name or name,
         job=job,
@@ -83,6 +83,12 @@ def make_plan(
         profile_source=profile_source,
         places=places or {},
     )
+
+
+def _closed(profile: ClusterProfile) -> Iterable[str]:
+    """Yield a note where the system is out of service: its profile is kept for others of its kind."""
+    if profile.status == "closed":
+        yield f"{profile.name}: this system is out of service (status: closed)"
 
 
 def _missing_account(profile: ClusterProfile, account: str | None) -> Iterable[str]:
