@@ -24,5 +24,6 @@ def shell_context(plan: Plan) -> dict[str, Any]:
         "any": step_context(plan, any_, 0),
         "shell_s": 0 if plan.profile.scheduler.type == "local" else plan.walltime_s,
         "shape": shape,
+        "shell_ranks": ranks,
         "advice": f"; `launch COMMAND...`: {started}, `launch`: the job's own work ({work}), `exit`: the end",
     }

@@ -167,7 +167,7 @@ def test_a_shell_here(own_place: Path) -> None:
     (own_place / "job.yml").write_text(yaml.safe_dump(job))
     lines = [
         'echo "<$GREETING $FROM_FILE $ALSO>"; python -c "print(6*7)"; export SINCE=now',
-        "launch",
+        "launch; launch --help",
         'launch bash -c "echo $((2+3)) $SINCE"; launch false; echo "code $?"',
         "exit 3",
     ]
@@ -180,6 +180,7 @@ def test_a_shell_here(own_place: Path) -> None:
     )
     for line in ("<a job it is kept>", "42", "work of a job", "5 now", "code 1"):
         assert f"{line}\n" in shown, shown
+    assert "launch [COMMAND...]: start COMMAND" in shown
     (folder,) = (own_place / "outputs" / "job").iterdir()
     (record,) = folder.glob("*_exit.json")
     assert json.loads(record.read_text())["code"] == 3
