@@ -39,7 +39,10 @@ def process_of(bed: Testbed, host: str, program: str) -> int:
 
 
 def test_slurm_hold_release_suspend_and_node_lost(user: User, bed: Testbed) -> None:
-    """Held it waits though there is room; stopped it is SUSPENDED; its node lost, NODE_FAIL by the accounting."""
+    """Held it waits though there is room; stopped it is SUSPENDED; its node lost, NODE_FAIL by the accounting.
+
+    One that asks for three nodes of two is told as what never starts, while it waits and after it was cancelled.
+    """
     whole = {"kind": "cpu", "command": SLEEP, "extra": ["--exclusive"]}
     first = user.submit(user.write_job("first", **whole), "--nodes", "2")
     user.wait_for_state(first, "RUNNING")
@@ -51,6 +54,13 @@ def test_slurm_hold_release_suspend_and_node_lost(user: User, bed: Testbed) -> N
     assert user.status(second)["state"] == "PENDING"
     user.hpcjob("release", second)
     user.wait_for_state(second, "RUNNING")
+    assert "RUNNING; it goes on" in user.hpcjob("hold", second)
+    large = user.submit(user.write_job("large", **whole), "--nodes", "3")
+    user.wait_for(large, lambda: user.status(large)["reason"] == "PartitionNodeLimit", "more nodes than there are")
+    why = "it asks for more nodes than its partition gives"
+    assert f"the job cannot start: {why}" in user.hpcjob("explain", large, check=False)
+    user.hpcjob("cancel", large)
+    assert f"it could not have started: {why}" in user.hpcjob("explain", large, check=False)
     user.run("scontrol", "suspend", second)
     user.wait_for_state(second, "SUSPENDED")
     user.run("scontrol", "resume", second)
