@@ -50,6 +50,7 @@ def test_submit_and_follow(code: int, here: Path, capfd: pytest.CaptureFixture[s
     assert f"hpcjob cancel {record.id}" in out
     state = "FAILED" if code else "COMPLETED"
     assert f"job {record.id} {state}, exit code {code}" in err
+    assert (f"why: hpcjob explain {record.id}\n" in err) == (code == 1), "85 is no failure"
 
 
 def test_a_day_with_one_job(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
