@@ -18,6 +18,7 @@ import msgspec
 
 from hpcjob.arrays import parse_spec
 from hpcjob.errors import InputError, SchedulerError
+from hpcjob.plan import Plan
 from hpcjob.regular import read_regular
 from hpcjob.schedulers import local_elements
 from hpcjob.schedulers.base import (
@@ -66,8 +67,7 @@ class LocalScheduler(Scheduler):
     def submit(self, submission: Submission) -> Submitted:
         """Start the supervisor and return the id that it prints when the script is written down and may start."""
         plan = submission.plan
-        rounds = 1 if plan.array is None else len(parse_spec(plan.array.spec))  # its elements keep the walltime
-        limits = [str(plan.walltime_s * rounds), str(self._kill_wait_s)]
+        limits = [str(self._walltime_s(plan)), str(self._kill_wait_s)]
         after = [json.dumps([one.condition, one.id, one.jobdir]) for one in plan.after]
         argv = [sys.executable, "-I", "-S", "-X", "utf8", str(PROGRAM), str(submission.jobdir), str(submission.script)]
         try:
@@ -96,6 +96,12 @@ class LocalScheduler(Scheduler):
                 hint="check the free space and the limits (ulimit -a) of this machine",
             )
         return Submitted(pid, self.server())
+
+    def _walltime_s(self, plan: Plan) -> float:
+        """Return the time of a job, or of all elements of an array, each of which keeps the walltime and then ends."""
+        if plan.array is None:
+            return plan.walltime_s
+        return (plan.walltime_s + self._kill_wait_s) * len(parse_spec(plan.array.spec))
 
     def server(self) -> str:
         """Return this machine's name: pids mean something here alone."""

@@ -114,7 +114,7 @@ watch() {
   case $said in
     ended) first=0 child='' ;; # what it left behind may end by itself
     killed) is_over || abort 137 "$1 on $(uname -n) was killed" ;;
-    *) [[ $1 != node* || $(parent_of "$$") != "$PPID" ]] || first=0 last=7 ;; # its ranks' watchers end them: it reports
+    *) [[ $1 != node* || $(parent_of "$$") != "$PPID" ]] || first=0 last=10 ;; # its ranks' watchers end them: it reports
   esac
   for ((tries = 0; tries < last; tries++)); do
     mapfile -t family < <(family_of "$child" "$2" | sort -u)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-CHILD_TIMEOUT_S = 120
+CHILD_TIMEOUT_S = 240
 
 TINY: dict[str, Any] = {
     "num_layers": 3,

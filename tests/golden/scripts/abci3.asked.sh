@@ -11,7 +11,7 @@
 #PBS -l place=scatter:excl
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 f4ff40f56469
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 eba62338fcfa
 # submit: qsub FILE
 
 set -euo pipefail

@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 f4ff40f56469
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 eba62338fcfa
 # submit: qsub FILE
 
 set -euo pipefail
@@ -433,7 +433,7 @@ watch() {
   case $said in
     ended) first=0 child='' ;; # what it left behind may end by itself
     killed) is_over || abort 137 "$1 on $(uname -n) was killed" ;;
-    *) [[ $1 != node* || $(parent_of "$$") != "$PPID" ]] || first=0 last=7 ;; # its ranks' watchers end them: it reports
+    *) [[ $1 != node* || $(parent_of "$$") != "$PPID" ]] || first=0 last=10 ;; # its ranks' watchers end them: it reports
   esac
   for ((tries = 0; tries < last; tries++)); do
     mapfile -t family < <(family_of "$child" "$2" | sort -u)

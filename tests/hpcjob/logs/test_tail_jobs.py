@@ -91,7 +91,7 @@ def test_a_scheduler_that_does_not_answer_is_said(
     assert capsys.readouterr().err == ""
 
     def slow(_: Record) -> bool:
-        return told.wait(60)
+        return told.wait(240)
 
     def tell(text: str) -> None:
         print(text, file=sys.stderr)

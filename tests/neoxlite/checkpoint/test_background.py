@@ -127,7 +127,7 @@ def test_training_goes_on_while_it_is_written(tmp_path: Path, monkeypatch: pytes
     weights, go_on = torch.zeros(1000), threading.Event()
     saver = _Saver(weights, monkeypatch)
     real = save.write_tensors
-    monkeypatch.setattr(save, "write_tensors", lambda *args: go_on.wait(60) and real(*args))
+    monkeypatch.setattr(save, "write_tensors", lambda *args: go_on.wait(240) and real(*args))
     saver.start(tmp_path, _contents(1))
     weights.fill_(5.0)
     assert saver.is_writing

@@ -18,7 +18,7 @@ NO_SPACE = "standard output: No space left on device\n"
 def shell(line: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
     """Run a line of bash in which $PY is Python; exit code and streams as a user sees them."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PY": sys.executable, **(environment or {})}
-    return subprocess.run(["bash", "-c", line], capture_output=True, env=env, timeout=60, check=False)
+    return subprocess.run(["bash", "-c", line], capture_output=True, env=env, timeout=240, check=False)
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

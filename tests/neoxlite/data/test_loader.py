@@ -203,17 +203,29 @@ class Slow(Numbers):
         return super().__getitem__(number)
 
 
+def allow_when_waited_for(ahead: PrefetchedBatches[int], slow: Slow) -> None:
+    """Let the first sample be read only once the consumer waits for it."""
+    ready = ahead._ahead._ready
+    get = ready.get
+
+    def waiting_get(block: bool = True, timeout: float | None = None) -> Any:
+        if block:
+            slow.allowed.release()
+        return get(block, timeout)
+
+    ready.get = waiting_get
+
+
 def test_prefetching_waits_and_fails_where_it_should() -> None:
     """Waiting is measured, reading ahead is bounded, and an error comes with the batch that has it, each time asked."""
     slow = Slow()
     with PrefetchedBatches(MicroBatches(slow, 1), lambda batch: int(batch[0, 0]), depth=2) as ahead:
-        timer = threading.Timer(0.05, slow.allowed.release)
-        timer.start()
+        allow_when_waited_for(ahead, slow)
         assert next(ahead) == 0
         assert ahead.take_wait_s() > 0
         assert ahead.take_wait_s() == 0
         slow.allowed.release(100)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 240
         while len(slow.read) < 4 and time.monotonic() < deadline:
             time.sleep(0.01)
         assert slow.read == [0, 1, 2, 3]

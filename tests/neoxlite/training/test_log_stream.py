@@ -37,7 +37,7 @@ def test_lines_that_cannot_be_written_cost_one_warning(where: str) -> None:
         os.close(reader)
         reason = "Broken pipe"
     done = subprocess.run(
-        [sys.executable, "-c", _LINES], stdout=descriptor, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        [sys.executable, "-c", _LINES], stdout=descriptor, stderr=subprocess.PIPE, text=True, timeout=240, check=False
     )
     os.close(descriptor)
     assert done.returncode == 0

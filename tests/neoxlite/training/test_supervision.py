@@ -80,7 +80,7 @@ def test_a_rank_made_slow_is_named(
 
     def forward(self: Any, x: Any, *rest: Any) -> Any:
         if self.block == 0 and torch.distributed.get_rank() == slow:
-            time.sleep(0.2)
+            time.sleep(0.5)  # more than a busy machine takes from another rank
         return real(self, x, *rest)
 
     monkeypatch.setattr(Block, "forward", forward)
@@ -88,7 +88,7 @@ def test_a_rank_made_slow_is_named(
     named = events_of(run, "straggler")
     assert [event["rank"] for event in named] == [slow]
     assert named[0]["iteration"] == 3
-    assert named[0]["own_ms"] > 200
+    assert named[0]["own_ms"] > 500
     assert f"WARNING: rank {slow} on {named[0]['host']} is slow" in capfd.readouterr().out
     assert {entry["own_ms"]["slowest_rank"] for entry in run.metrics} == {slow}
 
