@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -160,12 +161,15 @@ def test_a_tensorboard_folder_that_cannot_be_written_is_named(tmp_path: Path) ->
 def test_a_tensorboard_folder_that_is_lost_costs_one_warning(tmp_path: Path) -> None:
     """A full disk, or a folder that somebody has removed: a run ended with a traceback of the thread that writes."""
     told: list[str] = []
+    before = set(threading.enumerate())
     board = TensorBoard(str(tmp_path / "板"), 0, told.append)
+    (writing,) = set(threading.enumerate()) - before
     board.log({1: {"train/lm_loss": 3.0}})
     shutil.rmtree(tmp_path / "板")
     for iteration in (2, 3):
         board.log({iteration: {"train/lm_loss": 3.0}})
     board.close()
+    writing.join(240)  # or its error is told in the next test
     assert told == [f"WARNING: {tmp_path / '板'} cannot be written, training goes on without it: " + os.strerror(2)]
 
 
