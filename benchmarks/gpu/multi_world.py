@@ -120,6 +120,10 @@ def _rank(item: Item, ranks: Ranks, folder: Path) -> None:
     error = folder / f"rank{ranks.rank}.error"
     error.unlink(missing_ok=True)
     module, function = item.work.split(":")
+    import torch
+
+    # A fork breaks torch's thread pool; a new one before threads ask for it at once ("Invalid thread pool!").
+    torch.set_num_threads(torch.get_num_threads())
     try:
         found = getattr(importlib.import_module(module), function)(ranks, folder, item.arguments)
         temporary = folder / f"rank{ranks.rank}.tmp"

@@ -114,6 +114,11 @@ class Child:
 def _child(
     sender: Any, function: Callable[..., Any], ranks: Any, args: tuple[Any, ...], listener: socket.socket
 ) -> None:
+    import torch
+
+    # A fork breaks torch's thread pool, and the first call in the child makes a new one; two threads that do so at once
+    # find none ("Invalid thread pool!"). Ranks of a run are no forks.
+    torch.set_num_threads(1)
     os.environ.update(ranks.exported())
     store = None
     if ranks.world_size > 1:
