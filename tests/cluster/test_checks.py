@@ -54,8 +54,10 @@ def add_gpu_software(
     bed.modules.add("gpu-driver", programs={"nvidia-smi": nvidia_smi})
     bed.modules.add("cuda/site", programs={"nvcc": compiler})
     bed.modules.add("nccl/site", files={"include/nccl.h": header})
-    python_path = f"prepend-path PYTHONPATH {bed.modules.home('torch/site')}/python"
-    bed.modules.add("torch/site", files={"python/torch/__init__.py": torch}, lines=[python_path])
+    # A folder for each: bytecode of another torch of the same second and size would be taken for this one's.
+    folder = f"python-{torch_cuda}-{torch_nccl}"
+    python_path = f"prepend-path PYTHONPATH {bed.modules.home('torch/site')}/{folder}"
+    bed.modules.add("torch/site", files={f"{folder}/torch/__init__.py": torch}, lines=[python_path])
     return ["gpu-driver", "cuda/site", "nccl/site", "torch/site"]
 
 
