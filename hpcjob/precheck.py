@@ -12,7 +12,7 @@ from hpcjob.documents.document import leaves
 from hpcjob.elements import of_element
 from hpcjob.errors import InputError
 from hpcjob.planning.topology import ACCELERATOR, trains_on_gpus
-from hpcjob.units import count
+from neoxlite.common.counting import counted
 from neoxlite.common.paths import exists, is_file
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def _gpus_here(plan: Plan) -> Iterator[str]:
     gpus = len(list(_DRIVER.iterdir())) if _DRIVER.is_dir() else 0
     if 0 < gpus < plan.procs_per_node:
         yield (
-            f"{count(plan.procs_per_node, 'rank')}, and this machine shows {count(gpus, 'GPU')}: with a torch for CUDA "
-            f"the run is refused; --set procs_per_node={gpus}, or --env {ACCELERATOR}=cpu"
+            f"{counted(plan.procs_per_node, 'rank')}, and this machine shows {counted(gpus, 'GPU')}: with a torch for "
+            f"CUDA the run is refused; --set procs_per_node={gpus}, or --env {ACCELERATOR}=cpu"
         )
 
 

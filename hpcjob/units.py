@@ -51,11 +51,6 @@ def seconds_of(text: str) -> int | None:
     return None
 
 
-def count(number: int, noun: str) -> str:
-    """Return ``1 node`` or ``2 nodes``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def format_clock(seconds: int) -> str:
     """Return ``HH:MM:SS``; hours may pass 99 (PBS, Grid Engine and PJM read that)."""
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"

@@ -10,7 +10,8 @@ from hpcjob.errors import InputError
 from hpcjob.job import JobFile
 from hpcjob.planning.queues import AUTO, choose
 from hpcjob.profile import ClusterProfile, Limits, Queue
-from hpcjob.units import count, format_clock, parse_walltime_s
+from hpcjob.units import format_clock, parse_walltime_s
+from neoxlite.common.counting import counted
 from neoxlite.common.near import near
 
 _HOUR_S = 3600
@@ -41,7 +42,7 @@ def at_queue(profile: ClusterProfile, queue: str | None, nodes: int) -> tuple[Cl
     if limits.nodes and nodes > limits.nodes:
         raise InputError(
             f"nodes: {nodes} asked, {where(profile, queue)} allows {limits.nodes} per job",
-            hint=f"ask for at most {count(limits.nodes, 'node')}",
+            hint=f"ask for at most {counted(limits.nodes, 'node')}",
         )
     node = known.node if known and known.node else profile.node
     return msgspec.structs.replace(profile, limits=limits, node=node), []
@@ -81,7 +82,7 @@ def walltime_s(job: JobFile, profile: ClusterProfile, queue: str | None) -> int:
     if longest_s and asked_s > longest_s:
         raise InputError(
             f"walltime: {format_clock(asked_s)} is longer than {where(profile, queue)} allows for "
-            f"{count(job.nodes, 'node')} ({words})",
+            f"{counted(job.nodes, 'node')} ({words})",
             hint="ask for less and resume from the checkpoint (`stop_before_s` saves in time)",
         )
     return asked_s

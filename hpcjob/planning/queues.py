@@ -9,7 +9,8 @@ from hpcjob.errors import InputError
 from hpcjob.job import JobFile
 from hpcjob.planning.topology import gpus_per_node, procs_per_node
 from hpcjob.profile import ClusterProfile, Node, Size
-from hpcjob.units import count, format_clock, parse_memory_gib, parse_walltime_s
+from hpcjob.units import format_clock, parse_memory_gib, parse_walltime_s
+from neoxlite.common.counting import counted
 
 AUTO = "auto"
 _HOUR_S = 3600
@@ -31,8 +32,8 @@ class Asked:
     memory_gib: float = 0.0
 
     def __str__(self) -> str:
-        parts = [count(self.nodes, "node") + (f" x {count(self.gpus, 'GPU')}" if self.gpus else " without GPUs")]
-        parts += [f"{count(self.cores, 'core')} a node"] if self.cores else []
+        parts = [counted(self.nodes, "node") + (f" x {counted(self.gpus, 'GPU')}" if self.gpus else " without GPUs")]
+        parts += [f"{counted(self.cores, 'core')} a node"] if self.cores else []
         parts += [f"{self.memory_gib:g} GiB a node"] if self.memory_gib else []
         return f"{', '.join(parts)}, {format_clock(self.walltime_s)}"
 
@@ -99,16 +100,16 @@ class _Candidate:
         if longest_s:
             yield (
                 far * asked.walltime_s / longest_s,
-                f"{count(asked.nodes, 'node')} for at most {format_clock(longest_s)}{also}",
+                f"{counted(asked.nodes, 'node')} for at most {format_clock(longest_s)}{also}",
             )
         fewer = max((nodes for nodes in range(1, asked.nodes) if self._takes(nodes, asked.walltime_s)), default=0)
         if fewer:
-            yield far * asked.nodes / fewer, f"{count(fewer, 'node')} for {format_clock(asked.walltime_s)}{also}"
+            yield far * asked.nodes / fewer, f"{counted(fewer, 'node')} for {format_clock(asked.walltime_s)}{also}"
         if not longest_s and not fewer:
             most = self.sizes[-1].nodes if self.sizes else 1  # a limit of node hours alone, less than all this needs
             can_s = self.longest_s(most) or 0
             both = asked.nodes / most * max(1.0, asked.walltime_s / max(1, can_s))
-            yield far * both, f"{count(most, 'node')} for at most {format_clock(can_s)}{also}"
+            yield far * both, f"{counted(most, 'node')} for at most {format_clock(can_s)}{also}"
 
     def _takes(self, nodes: int, walltime_s: int) -> bool:
         longest_s = self.longest_s(nodes)

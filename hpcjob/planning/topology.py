@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hpcjob.errors import InputError
 from hpcjob.job import Env, JobFile
 from hpcjob.profile import ClusterProfile
-from hpcjob.units import count
+from neoxlite.common.counting import counted
 
 ACCELERATOR = "DS_ACCELERATOR"  # DeepSpeed's own variable: cpu leaves the GPUs alone
 
@@ -48,7 +48,7 @@ def check_ranks(job: JobFile, procs: int, gpus: int, where: str) -> None:
     """
     if 0 < gpus < procs and trains_on_gpus(job):
         raise InputError(
-            f"procs_per_node: {count(procs, 'rank')} on a node of {where} with {count(gpus, 'GPU')}, "
+            f"procs_per_node: {counted(procs, 'rank')} on a node of {where} with {counted(gpus, 'GPU')}, "
             "and each rank of a training run takes one",
             hint=f"--set procs_per_node={gpus}; or train on the CPUs: --env {ACCELERATOR}=cpu",
         )
@@ -64,7 +64,7 @@ def idle_gpus(job: JobFile, profile: ClusterProfile, procs: int, gpus: int) -> I
     """Yield a note where a job holds more GPUs than it has ranks."""
     held = gpus if _gives_by_number(job, profile) else profile.node.gpus
     if job.kind == "train" and procs < held:
-        yield f"{count(procs, 'rank')} on each node of {count(held, 'GPU')}: the others stay idle"
+        yield f"{counted(procs, 'rank')} on each node of {counted(held, 'GPU')}: the others stay idle"
 
 
 def _gives_by_number(job: JobFile, profile: ClusterProfile) -> bool:

@@ -17,7 +17,8 @@ from hpcjob.rendering.python import python_context
 from hpcjob.rendering.steps import step_context
 from hpcjob.rendering.variables import network, variables
 from hpcjob.schedulers.requests import request, script_checks
-from hpcjob.units import count, format_clock
+from hpcjob.units import format_clock
+from neoxlite.common.counting import counted
 
 
 def job_context(plan: Plan, jobdir: str | None) -> dict[str, Any]:
@@ -95,8 +96,8 @@ def _how(plan: Plan, step: PlannedStep) -> str:
 
 
 def _summary(plan: Plan) -> str:
-    gpus = f"{plan.nodes} x {count(plan.gpus_per_node, 'GPU')}" if plan.gpus_per_node else "no GPUs"
-    shape = f"{gpus}, {plan.nodes} x {count(plan.procs_per_node, 'rank')}"
+    gpus = f"{plan.nodes} x {counted(plan.gpus_per_node, 'GPU')}" if plan.gpus_per_node else "no GPUs"
+    shape = f"{gpus}, {plan.nodes} x {counted(plan.procs_per_node, 'rank')}"
     steps = ", ".join(f"{step.name} ({_how(plan, step)})" for step in plan.steps)
     walltime = f", walltime {format_clock(plan.walltime_s)}" if plan.walltime_s else ""
     return f"{shape}{walltime}; {steps}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from hpcjob.plan import Plan, PlannedStep
 from hpcjob.rendering.steps import step_context
-from hpcjob.units import count
+from neoxlite.common.counting import counted
 
 
 def shell_context(plan: Plan) -> dict[str, Any]:
@@ -16,7 +16,9 @@ def shell_context(plan: Plan) -> dict[str, Any]:
         name="launch", argv=("true",), launcher=launcher, env={}, python=plan.steps[0].python, is_train=False
     )
     ranks = plan.world_size if launcher != "none" else 1
-    shape = f"{plan.nodes} x {count(plan.gpus_per_node, 'GPU')}" if plan.gpus_per_node else count(plan.nodes, "node")
+    shape = (
+        f"{plan.nodes} x {counted(plan.gpus_per_node, 'GPU')}" if plan.gpus_per_node else counted(plan.nodes, "node")
+    )
     started = f"{ranks} ranks by {launcher}" if ranks > 1 else "one process"
     work = ", ".join(step.name for step in plan.steps)
     return {
