@@ -1,85 +1,47 @@
-"""The ``hpcjob`` command: one module per subcommand, imported on use."""
+"""The start and the end of the ``hpcjob`` command; what it consists of is `hpcjob.cli.group`.
+
+The command is a process of its own, which Ctrl-C ends with 130 from its first line on: also while it imports what it is
+made of, and while Python ends. A `KeyboardInterrupt` in there would be told as a traceback, or as "Exception ignored".
+This module itself imports next to nothing, so that it is there as soon as Python is.
+"""
 
 from __future__ import annotations
 
-import click
+import os
+from signal import SIGINT, default_int_handler, getsignal, signal
 
-from hpcjob import __version__
-from neoxlite.common.cli import LazyGroup, run
-from neoxlite.common.printable import tell
-
-_COMMANDS = {
-    "render": ("hpcjob.cli.render:render", "Print the batch script of a job."),
-    "submit": ("hpcjob.cli.submit:submit", "Submit a job, and follow it if asked."),
-    "interactive": ("hpcjob.cli.interactive:interactive", "Start a shell on compute nodes, with a job's environment."),
-    "status": ("hpcjob.cli.status:status", "State of jobs."),
-    "list": ("hpcjob.cli.list:list_jobs", "Jobs you submitted, newest first."),
-    "show": ("hpcjob.cli.show:show", "Everything known of one job."),
-    "tail": ("hpcjob.cli.tail:tail", "Follow a job's log: loss, NCCL, errors."),
-    "explain": ("hpcjob.cli.explain:explain", "Say why a job ended: one cause, one fix."),
-    "plot": ("hpcjob.cli.plot:plot", "Draw losses and rates of runs; one HTML report."),
-    "export": ("hpcjob.cli.export:export", "Turn logs into CSV, JSON lines or TensorBoard files."),
-    "watch": ("hpcjob.cli.watch:watch", "Live screen: jobs, states, losses, log."),
-    "wait": ("hpcjob.cli.wait:wait", "Wait for jobs to end; the exit code is the job's."),
-    "cancel": ("hpcjob.cli.cancel:cancel", "Cancel jobs."),
-    "forget": ("hpcjob.cli.forget:forget", "Leave jobs out of the list; they and their files stay."),
-    "hold": ("hpcjob.cli.hold:hold", "Keep waiting jobs from starting."),
-    "release": ("hpcjob.cli.hold:release", "Let held jobs start again."),
-    "attach": ("hpcjob.cli.attach:attach", "Track a job that was submitted by hand."),
-    "profile": ("hpcjob.cli.profile:profile", "List, show and check cluster profiles."),
-    "env": ("hpcjob.cli.env:env", "Make the Python environment of a cluster's jobs."),
-    "schema": ("hpcjob.cli.schema:schema", "Print the JSON Schema of job files or profiles."),
-    "completion": ("hpcjob.cli.completion:completion", "Print the shell completion script."),
-}
-
-_EPILOG = """\b
-Exit codes: 0 done; 1 it failed; 2 usage, or input that is refused;
-  64-79 what explain and profile check find; 130 Ctrl-C.
-  wait and submit --follow have the job's own.
-
-\b
-Files, below ~/.config/hpcjob and ~/.local/state/hpcjob
-(or $XDG_CONFIG_HOME/hpcjob and $XDG_STATE_HOME/hpcjob):
-  config.yml                     profile, accounts and mail_to for all jobs
-  cluster_profiles, jobs,
-  templates, log_rules           your own, before the shipped ones
-  *.jsonl                        the jobs, a file for each profile and host
-
-\b
-Environment:
-  HPCJOB_PROFILE, HPCJOB_ACCOUNT where options and job file say nothing
-  HPCJOB_PATH                    more folders with cluster_profiles, jobs, ...
-  NO_COLOR, HPCJOB_DEBUG         no colours; as --debug
-"""
-
-_EXTRAS = dict.fromkeys(("matplotlib", "plotext", "textual"), "hpcjob[report]")
-
-
-@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="hpcjob")
-def cli() -> None:
-    """Render, submit, track and read jobs that train language models on shared clusters.
-
-    One job file says what to run, one cluster profile where; the batch script is yours to read.
-
-    \b
-    Examples:
-      hpcjob render --profile abci --nodes 2           the 2.7B run as a PBS script
-      hpcjob submit jobs/2.7B/dp.yml --profile lab     submit it to a Slurm cluster
-      hpcjob submit jobs/quickstart.yml --profile local --follow
-      hpcjob tail latest -f --loss                     loss, rate, tokens/s as they come
-      hpcjob wait latest                               exit with the job's own code
-
-    Any command takes --debug, which shows the traceback of an error.
-    """
+_INTERRUPTED = 130
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
+    """Run the command line and return its exit code.
+
+    Args:
+        argv: None: this process's own command line, and the process ends after it.
+    """
+    is_interruptible = argv is None and getsignal(SIGINT) is default_int_handler
+    if is_interruptible:
+        signal(SIGINT, _leave)
+    from hpcjob.cli.group import EXTRAS, cli
+    from neoxlite.common.cli import run
+    from neoxlite.common.printable import tell
+
     try:
-        return run(cli, "hpcjob", argv, extras=_EXTRAS, files_are_the_users=True)
+        if is_interruptible:
+            signal(SIGINT, default_int_handler)
+        return run(cli, "hpcjob", argv, extras=EXTRAS, files_are_the_users=True)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     except FileNotFoundError as error:
         if error.filename is not None:  # only os.getcwd() names none
             raise
         tell("the current folder is gone\n        cd to a folder that exists")
         return 1
+    finally:
+        if is_interruptible:
+            signal(SIGINT, _leave)
+
+
+def _leave(*_: object) -> None:
+    """End the process at once: nothing has been written yet, or all has."""
+    os._exit(_INTERRUPTED)

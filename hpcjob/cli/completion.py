@@ -19,7 +19,7 @@ def completion(shell: str) -> None:
     """Print the completion script of a shell. Below is where it goes."""
     from click.shell_completion import get_completion_class
 
-    from hpcjob.cli import cli
+    from hpcjob.cli.group import cli
 
     kind = get_completion_class(shell)
     assert kind is not None, shell

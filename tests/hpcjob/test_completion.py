@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hpcjob.cli import cli, main
+from hpcjob.cli import main
+from hpcjob.cli.group import cli
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,19 @@ code = main(sys.argv[1:])
 sys.stdout.flush()
 print("\\n".join(sorted({name.partition(".")[0] for name in sys.modules})), file=sys.stderr)
 sys.exit(code)
+"""
+
+# Ctrl-C while `module` is imported: the module's finder is asked for it, and there the signal comes.
+_INTERRUPT_AT = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+module = sys.argv.pop(1)
+sys.meta_path.insert(0, Finder())
+from hpcjob.cli import main
+sys.exit(main())
 """
 
 
@@ -61,3 +75,19 @@ def test_hpcjob_never_names_the_trainers_packages() -> None:
             for name in names:
                 assert name.partition(".")[0] not in _HEAVY - {"numpy"}, (path, name)
                 assert not name.startswith("neoxlite") or name.startswith(("neoxlite.common", "neoxlite.config")), path
+
+
+@pytest.mark.parametrize("module", ["click", "hpcjob.cli.status", "hpcjob.tracking.index"])
+def test_ctrl_c_during_an_import_ends_with_130_quietly(own_place: Path, module: str) -> None:
+    """What a command is made of is imported where Ctrl-C is told as no traceback."""
+    command = [sys.executable, "-c", _INTERRUPT_AT, module, "status"]
+    done = subprocess.run(command, cwd=own_place, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")  # click ends the line of ^C
+
+
+def test_ctrl_c_while_python_ends_is_as_quiet(own_place: Path) -> None:
+    """All has been written by then."""
+    late = f"import atexit, os\natexit.register(os.kill, os.getpid(), {int(signal.SIGINT)})\n"
+    start = f"{late}import sys\nfrom hpcjob.cli import main\nsys.exit(main())\n"
+    done = subprocess.run([sys.executable, "-c", start, "--version"], cwd=own_place, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "hpcjob, version 0.1.0\n", "")
