@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import importlib
 import io
 import lzma
 import sys
@@ -12,7 +11,7 @@ import zlib
 from collections.abc import Callable
 from typing import IO, Any, Final
 
-from neoxlite.tokenizers.base import library_missing
+from neoxlite.tokenizers.base import needed_library
 
 _ZSTD_MODULES: Final = ("compression.zstd", "backports.zstd")
 
@@ -25,10 +24,7 @@ def damage_errors() -> tuple[type[Exception], ...]:
 
 def _zstd_module() -> Any:
     """Return the module of Zstandard: the standard library's from Python 3.14 on, else its backport."""
-    try:
-        return importlib.import_module(_ZSTD_MODULES[sys.version_info < (3, 14)])
-    except ImportError as error:
-        raise library_missing("a .zst file", "backports.zstd", "data", error) from error
+    return needed_library(_ZSTD_MODULES[sys.version_info < (3, 14)], "a .zst file", "data")
 
 
 def _open_zstd(raw: IO[bytes]) -> IO[bytes]:

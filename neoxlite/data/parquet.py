@@ -10,7 +10,7 @@ from typing import Any, Final
 from neoxlite.data.bad_input import BadInput
 from neoxlite.data.json_lines import Columns
 from neoxlite.errors import DataError
-from neoxlite.tokenizers.base import library_missing
+from neoxlite.tokenizers.base import needed_library
 
 _ROWS: Final = 512
 
@@ -21,11 +21,8 @@ def read_parquet(path: Path, keys: Sequence[str], bad: BadInput) -> Iterator[tup
     Raises:
         DataError: pyarrow is missing, the file is damaged, a column is missing or no text.
     """
-    try:
-        parquet = importlib.import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise library_missing("a .parquet file", "pyarrow", "data", error) from error
-    arrow = importlib.import_module("pyarrow")
+    arrow = needed_library("pyarrow", "a .parquet file", "data")
+    parquet = needed_library("pyarrow.parquet", "a .parquet file", "data")
     rows = 0
     try:
         with parquet.ParquetFile(path) as file:

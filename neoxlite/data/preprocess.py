@@ -25,8 +25,8 @@ from neoxlite.data.text_files import Batch, input_files, read_batches, total_byt
 from neoxlite.data.writer import DatasetWriter, token_dtype
 from neoxlite.errors import DataError
 from neoxlite.tokenizers import Tokenizer
-from neoxlite.tokenizers.base import library_missing
-from neoxlite.tokenizers.encoder import Encoded, Encoder, choose_encoder
+from neoxlite.tokenizers.base import needed_library, reason_of
+from neoxlite.tokenizers.encoder import Choice, Encoded, Encoder, PlainEncoder, choose_encoder
 
 _LOG = logging.getLogger(__name__)
 _BATCH_CHARACTERS: Final = 1 << 20
@@ -189,21 +189,32 @@ class _Run:
     def _write(self, texts: Sequence[str], writer: DatasetWriter) -> None:
         if self._fix is not None:
             texts = [self._fix(text) for text in texts]
-        encoded = self._chosen(texts).encode(texts)
+        encoded = self._encode(texts)
         ids, sizes = with_end(encoded, self._eod, writer.dtype)
         writer.add_documents(ids, sizes)
         self._progress.tokens += ids.size
         self._progress.skipped += len(texts) - sizes.size
 
-    def _chosen(self, texts: Sequence[str]) -> Encoder:
-        """Return the encoder, chosen by what the first texts of the input give."""
+    def _encode(self, texts: Sequence[str]) -> Encoded:
+        """Encode, by what the first texts of the input give the ids of the tokenizer fastest, as long as it works."""
         if self._encoder is None:
-            choice = choose_encoder(self._tokenizer, _sample(texts))
-            if choice.reason is not None:
-                _tell_once(choice.reason)
-            self._encoder = choice.encoder
-            self._progress.encoder = choice.encoder.name
-        return self._encoder
+            self._encoder = self._take(choose_encoder(self._tokenizer, _sample(texts)))
+        try:
+            return self._encoder.encode(texts)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic of a library is no Exception
+            if isinstance(self._encoder, PlainEncoder):
+                raise
+            reason = f"{self._encoder.name} failed ({reason_of(error)}), and is not used any more"
+            self._encoder = self._take(Choice(PlainEncoder(self._tokenizer), reason))
+            return self._encoder.encode(texts)
+
+    def _take(self, choice: Choice) -> Encoder:
+        if choice.reason is not None:
+            _tell_once(choice.reason)
+        self._progress.encoder = choice.encoder.name
+        return choice.encoder
 
 
 @functools.cache
@@ -266,11 +277,8 @@ def _sample(texts: Sequence[str]) -> list[str]:
 
 
 def _ftfy() -> Callable[[str], str]:
-    try:
-        import ftfy
-    except ImportError as error:
-        raise library_missing("--ftfy", "ftfy", "data", error) from error
-    return ftfy.fix_text
+    fix: Callable[[str], str] = needed_library("ftfy", "--ftfy", "data").fix_text
+    return fix
 
 
 def _request(files: Sequence[Path], made_by: TokenizerInfo, options: Options) -> str:

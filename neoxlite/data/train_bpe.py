@@ -10,7 +10,7 @@ from neoxlite.data.system_errors import writing
 from neoxlite.data.text_files import input_files, read_batches
 from neoxlite.errors import DataError
 from neoxlite.tokenizers import END_OF_TEXT, PADDING
-from neoxlite.tokenizers.base import encodable, library_missing
+from neoxlite.tokenizers.base import encodable, needed_library
 
 _SPECIAL = (END_OF_TEXT, PADDING)
 MIN_VOCAB_SIZE = 256 + len(_SPECIAL)  # every byte has a token, so that any text can be encoded
@@ -48,10 +48,9 @@ def train_bpe(
             hint=f"Ask for at least {MIN_VOCAB_SIZE}: 256 bytes and {len(_SPECIAL)} special tokens.",
         )
     files = input_files(inputs)
-    try:
-        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    except ImportError as error:
-        raise library_missing("training a tokenizer", "tokenizers", "train", error) from error
+    needed_library("tokenizers", "training a tokenizer", "train")
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

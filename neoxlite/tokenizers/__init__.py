@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from neoxlite.errors import DataError
-from neoxlite.tokenizers.base import END_OF_TEXT, PADDING, Tokenizer, library_missing
+from neoxlite.tokenizers.base import END_OF_TEXT, PADDING, Tokenizer, needed_library
 from neoxlite.tokenizers.kinds import not_given
 
 __all__ = ["END_OF_TEXT", "PADDING", "SUPPORTED", "Tokenizer", "build_tokenizer"]
@@ -86,15 +86,14 @@ def build_tokenizer(
         merge_file: ``merges.txt`` of GPT2BPETokenizer.
 
     Raises:
-        DataError: an unknown type, a file that is missing, damaged, of another kind or not given, or a library that is
-            not installed.
+        DataError: an unknown type, a file that is missing, damaged, of another kind or not given, or a library that
+            cannot be imported.
     """
     for name, (build, library, extra) in _BUILDERS.items():
         if name.lower() == tokenizer_type.lower():
-            try:
-                return build(vocab_file, merge_file)
-            except ImportError as error:
-                raise library_missing(name, library, extra, error) from error
+            if library:
+                needed_library(library, name, extra)
+            return build(vocab_file, merge_file)
     raise DataError(f"tokenizer_type {tokenizer_type} is unknown", hint=f"Known: {', '.join(SUPPORTED)}.")
 
 

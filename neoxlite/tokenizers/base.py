@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Sequence
+from types import ModuleType
 from typing import Protocol
 
 from neoxlite.errors import DataError
@@ -46,9 +48,27 @@ def encodable(text: str) -> str:
     return text
 
 
-def library_missing(what: str, library: str, extra: str, error: ImportError) -> DataError:
-    """Return the error of a library that cannot be imported, with the extra that brings it."""
-    return DataError(
-        f"{what} needs the library {library}, which cannot be imported ({error})",
-        hint=f"Install it: pip install 'hpcjob[{extra}]'",
-    )
+def needed_library(library: str, what: str, extra: str) -> ModuleType:
+    """Import and return a module that ``what`` cannot do without.
+
+    Raises:
+        DataError: it cannot be imported, whatever its own code raises; with the extra that brings it.
+    """
+    try:
+        module = importlib.import_module(library)
+        if getattr(module, "__file__", None) is None:  # a folder that an installation or its removal has left
+            raise ImportError(f"{list(getattr(module, '__path__', []))} holds no {library}")
+    except Exception as error:
+        raise DataError(
+            f"{what} needs the library {library}, which cannot be imported ({reason_of(error)})",
+            hint=f"Install it: pip install 'hpcjob[{extra}]'",
+        ) from error
+    return module
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the first line of a library's error, behind its class where that says more than a failed import."""
+    text = (str(error).strip().splitlines() or [""])[0]
+    if isinstance(error, ImportError | RuntimeError | ValueError) and text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from neoxlite.tokenizers.base import END_OF_TEXT, PADDING, Tokenizer, encodable
+from neoxlite.tokenizers.base import END_OF_TEXT, PADDING, Tokenizer, encodable, reason_of
 
 # Every kind of text that tokenizers are known to differ on. A library is used only if it gives the same ids for all.
 CANARY: Final = (
@@ -83,13 +83,11 @@ def resident_bytes() -> int:
 class GigatokenEncoder:
     """Encodes with gigatoken, which remembers the words that it has met.
 
+    What its methods raise is the library's own, a panic of its Rust code (a BaseException) among it.
+
     Args:
         backend: a ``tokenizers.Tokenizer``.
         parallel: use all threads (RAYON_NUM_THREADS); otherwise the caller's alone.
-
-    Raises:
-        ImportError: the library is not installed.
-        RuntimeError: it cannot do what this tokenizer does.
     """
 
     name = "gigatoken"
@@ -118,6 +116,9 @@ class GigatokenEncoder:
             rows = self._tokenizer.encode_batch(given, parallel=self._parallel)
         except TypeError:  # a lone surrogate
             rows = self._tokenizer.encode_batch([encodable(text) for text in given], parallel=self._parallel)
+        if isinstance(rows, list):  # of arrays: awkward is not installed
+            ids = np.concatenate([np.empty(0, np.uint32), *(np.asarray(row, np.uint32) for row in rows)])
+            return Encoded(ids, np.fromiter(map(len, rows), np.int64, len(rows)))
         offsets = np.asarray(rows.layout.offsets.data)
         return Encoded(np.asarray(rows.layout.content.data)[offsets[0] : offsets[-1]], np.diff(offsets))
 
@@ -131,7 +132,7 @@ class Choice:
 
 
 def choose_encoder(tokenizer: Tokenizer, samples: Sequence[str] = ()) -> Choice:
-    """Return the fastest encoder whose ids are those of the tokenizer.
+    """Return the fastest encoder that works and whose ids are those of the tokenizer.
 
     Args:
         tokenizer: says what is right.
@@ -143,13 +144,17 @@ def choose_encoder(tokenizer: Tokenizer, samples: Sequence[str] = ()) -> Choice:
         return Choice(plain)
     try:
         fast = GigatokenEncoder(backend, parallel=os.environ.get("RAYON_NUM_THREADS") != "1")
+        differs = first_difference(fast, plain, [*CANARY, *_around_added(backend), *samples])
+    except (KeyboardInterrupt, SystemExit):
+        raise
     except ImportError as error:
         absent = isinstance(error, ModuleNotFoundError) and error.name == "gigatoken"
-        problem = "is not installed: pip install 'hpcjob[data]'" if absent else f"cannot be imported ({error})"
-        return Choice(plain, f"gigatoken, which is many times faster, {problem}")
+        problem = "is not installed" if absent else f"cannot be imported ({reason_of(error)})"
+        return Choice(plain, f"gigatoken, which is many times faster, {problem}: pip install 'hpcjob[data]'")
     except (RuntimeError, ValueError) as error:
-        return Choice(plain, f"gigatoken cannot be used with this tokenizer ({str(error).splitlines()[0]})")
-    differs = first_difference(fast, plain, [*CANARY, *_around_added(backend), *samples])
+        return Choice(plain, f"gigatoken cannot be used with this tokenizer ({reason_of(error)})")
+    except BaseException as error:  # of another release, half installed, or a panic
+        return Choice(plain, f"gigatoken cannot be used ({reason_of(error)})")
     if differs is not None:
         return Choice(plain, f"gigatoken is not used: its ids differ from the tokenizer's for {differs[:60]!r}")
     return Choice(fast)

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import lzma
+import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -117,6 +118,22 @@ def test_parquet_without_values(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(DataError, match=r"x\.parquet: damaged behind row 0"):
         _texts([path])
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "library"),
+    [("x.parquet", b"PAR1", "pyarrow"), ("x.jsonl.zst", zstd.compress(LINES), "backports.zstd")],
+)
+def test_without_the_library_of_a_kind(
+    name: str, data: bytes, library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where its library is not installed, a file says which; files that need none are read."""
+    monkeypatch.setitem(sys.modules, library, None)
+    (tmp_path / name).write_bytes(data)
+    (tmp_path / "x.jsonl").write_bytes(LINES)
+    with pytest.raises(DataError, match=rf"file needs the library {library}, which cannot be imported"):
+        _texts([tmp_path / name])
+    assert _texts([tmp_path / "x.jsonl"]) == TEXTS
 
 
 def test_folder(tmp_path: Path) -> None:

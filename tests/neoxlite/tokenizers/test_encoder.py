@@ -9,6 +9,7 @@ import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import gigatoken
@@ -169,6 +170,91 @@ def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
         tokenize_files([source], str(tmp_path / "gpt2_eod"), GPT2, Options(append_eod=True))
         tokenize_files([source], str(tmp_path / "again"), GPT2, Options())
     told = "gigatoken, which is many times faster, is not installed: pip install 'hpcjob[data]'"
+    assert [record.message for record in caplog.records] == [told]
+    name = "gpt2_eod_text_document.bin"
+    assert (tmp_path / name).read_bytes() == (GOLDEN / name).read_bytes()
+
+
+@pytest.mark.parametrize("as_row", [np.asarray, list])
+def test_rows_as_lists(as_row: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where awkward is not installed gigatoken gives a list of arrays: it is used all the same."""
+    real = gigatoken.Tokenizer.encode_batch
+    monkeypatch.setattr(gigatoken.Tokenizer, "encode_batch", lambda *a, **k: [as_row(row) for row in real(*a, **k)])
+    chosen = choose_encoder(GPT2)
+    assert (chosen.encoder.name, chosen.reason) == ("gigatoken", None)
+    texts = ["日本語", "", "a text"]
+    assert _rows(chosen.encoder, texts) == GPT2.encode_batch(texts)
+    assert chosen.encoder.encode([]).sizes.size == 0
+
+
+class _Panic(BaseException):
+    """What Rust's panics are in Python: no Exception."""
+
+
+def _other_release(**parts: Any) -> ModuleType:
+    module = ModuleType("gigatoken")
+    vars(module).update(parts)
+    return module
+
+
+def _tokenizer_of(encode_batch: Callable[..., Any]) -> ModuleType:
+    made = SimpleNamespace(encode_batch=encode_batch)
+    return _other_release(Tokenizer=SimpleNamespace(from_json=lambda text: made))
+
+
+def _panics(*texts: Any, **keywords: Any) -> Any:
+    raise _Panic("index out of bounds\nnote: more")
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "reason"),
+    [
+        (_other_release(), "AttributeError: module 'gigatoken' has no attribute 'Tokenizer'"),
+        (_tokenizer_of(lambda texts: []), "TypeError: "),
+        (_tokenizer_of(lambda texts, parallel: 5), "AttributeError: 'int' object has no attribute 'layout'"),
+        (_tokenizer_of(lambda texts, parallel: []), "IndexError: "),
+        (_tokenizer_of(lambda texts, parallel: [[-1]] * len(texts)), ""),
+        (_tokenizer_of(_panics), "_Panic: index out of bounds"),
+    ],
+)
+def test_a_library_of_another_release(stand_in: ModuleType, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever fails at its first use, the tokenizer's own library is taken, and one line says why."""
+    monkeypatch.setitem(sys.modules, "gigatoken", stand_in)
+    chosen = choose_encoder(GPT2)
+    assert isinstance(chosen.encoder, PlainEncoder)
+    assert chosen.reason is not None
+    assert reason in chosen.reason
+    assert "\n" not in chosen.reason
+
+
+def test_ctrl_c_is_no_failure_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who wants to end is not answered with a slower library."""
+
+    def interrupted(texts: list[str], parallel: bool) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "gigatoken", _tokenizer_of(interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        choose_encoder(GPT2)
+
+
+def test_a_library_that_fails_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A panic in the middle of the input costs one line and speed, no document."""
+    real, calls = gigatoken.Tokenizer.encode_batch, []
+
+    def fails(self: Any, texts: list[str], **keywords: Any) -> Any:
+        calls.append(len(texts))
+        return real(self, texts, **keywords) if len(calls) < 2 else _panics()
+
+    monkeypatch.setattr(gigatoken.Tokenizer, "encode_batch", fails)
+    _tell_once.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        done = tokenize_files([GOLDEN / "input.jsonl"], str(tmp_path / "gpt2_eod"), GPT2, Options(append_eod=True))
+    assert len(calls) == 2
+    assert done.encoder == PlainEncoder.name
+    told = "gigatoken failed (_Panic: index out of bounds), and is not used any more"
     assert [record.message for record in caplog.records] == [told]
     name = "gpt2_eod_text_document.bin"
     assert (tmp_path / name).read_bytes() == (GOLDEN / name).read_bytes()

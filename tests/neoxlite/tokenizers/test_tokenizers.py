@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from neoxlite.config import load_config
 from neoxlite.errors import DataError
 from neoxlite.tokenizers import Tokenizer, build_tokenizer
+from neoxlite.tokenizers.base import needed_library
 from neoxlite.tokenizers.gpt2_vocabulary import MERGES_FILE, gpt2_ranks, vocabulary_json
 from tests.neoxlite.tokenizers.samples import GOLDEN, TOKENIZER_JSON, openai_encoding
 
@@ -210,6 +212,45 @@ def test_padding_as_upstream(case: str, told: dict[str, Any]) -> None:
     ):
         size = build_tokenizer(name, vocab_file).vocab_size
         assert cfg.padded_vocab_size(size) == told["tokenizers"][name]["padded_vocab_size"][case]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("raise ImportError('libx.so: cannot open shared object file')", "(libx.so: cannot open shared object file)"),
+        ("import sys; sys.no_such", "(AttributeError: module 'sys' has no attribute 'no_such')"),
+        ("raise OSError(8, 'Exec format error')", "(OSError: [Errno 8] Exec format error)"),
+        ("def f(:", "(SyntaxError: invalid syntax (__init__.py, line 1))"),
+        (None, " holds no half_gone)"),
+    ],
+)
+def test_a_broken_library_is_a_missing_one(
+    code: str | None, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its import raises, or nothing because only its folder is left: one error, with what to install."""
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("half_gone", None)
+    (tmp_path / "half_gone").mkdir()
+    if code is not None:
+        (tmp_path / "half_gone/__init__.py").write_text(code)
+    with pytest.raises(DataError, match=re.escape(reason)) as caught:
+        needed_library("half_gone", "this", "data")
+    assert caught.value.message.startswith("this needs the library half_gone, which cannot be imported (")
+    assert caught.value.hint == "Install it: pip install 'hpcjob[data]'"
+
+
+@pytest.mark.parametrize(
+    ("kind", "library"),
+    [("HFTokenizer", "tokenizers"), ("SPMTokenizer", "sentencepiece"), ("TiktokenTokenizer", "tiktoken")],
+)
+def test_only_what_needs_a_library_is_refused_without_it(
+    kind: str, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tokenizer says what it lacks; another one, without it, works."""
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(DataError, match=f"{kind} needs the library {library}, which cannot be imported"):
+        build_tokenizer(kind, TOKENIZER_JSON)
+    assert build_tokenizer("CharLevelTokenizer").encode("a") == [97]
 
 
 def test_library_is_imported_on_use() -> None:
