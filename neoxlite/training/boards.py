@@ -6,11 +6,14 @@ and ``timers/*`` each log interval; ``validation/*``. Ours in addition: ``train/
 
 from __future__ import annotations
 
+import functools
+import threading
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from neoxlite.errors import NeoxliteError
+from neoxlite.training.outcome import one_line
 
 Scalars = Mapping[int, Mapping[str, float]]
 """Iteration -> tag -> value."""
@@ -36,26 +39,19 @@ class TensorBoard:
         say: prints a line.
 
     Raises:
-        NeoxliteError: tensorboard is not installed, or the folder cannot be written.
+        NeoxliteError: tensorboard cannot be imported, or the folder cannot be written.
     """
 
     def __init__(self, folder: str, start: int, say: Callable[[str], None]):
         self._folder = folder
         self._say = say
+        make = _summary_writer()
+        _quiet_threads()
         try:
-            with warnings.catch_warnings():
-                # tensorboard's protobuf and distutils notices are not the user's to act on.
-                warnings.simplefilter("ignore")
-                from torch.utils.tensorboard import SummaryWriter
-
-                self._writer: Any = SummaryWriter(log_dir=folder, purge_step=start + 1 if start else None)
-        except ImportError:
-            raise NeoxliteError(
-                "tensorboard_dir is set, but tensorboard is not installed", hint="pip install tensorboard"
-            ) from None
+            self._writer: Any = make(log_dir=folder, purge_step=start + 1 if start else None)
         except OSError as error:
             raise NeoxliteError(
-                f"tensorboard_dir: {folder} cannot be written: {error.strerror}", hint="give another folder"
+                f"tensorboard_dir: {folder} cannot be written: {error.strerror or error}", hint="give another folder"
             ) from None
 
     def log(self, scalars: Scalars) -> None:
@@ -74,7 +70,37 @@ class TensorBoard:
         except OSError as error:
             # Of the thread that writes, which has ended: the writer is of no more use, nor can it be closed.
             self._writer = None
-            self._say(f"WARNING: {self._folder} cannot be written, training goes on without it: {error.strerror}")
+            self._say(
+                f"WARNING: {self._folder} cannot be written, training goes on without it: {error.strerror or error}"
+            )
+
+
+def _summary_writer() -> Callable[..., Any]:
+    with warnings.catch_warnings():
+        # tensorboard's protobuf and distutils notices are not the user's to act on.
+        warnings.simplefilter("ignore")
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except Exception as error:  # with a release of protobuf or numpy that it was not made for it raises anything
+            raise NeoxliteError(
+                f"tensorboard_dir is set, but tensorboard cannot be imported ({one_line(error)})",
+                hint="pip install tensorboard, or leave tensorboard_dir out",
+            ) from error
+    make: Callable[..., Any] = SummaryWriter
+    return make
+
+
+@functools.cache
+def _quiet_threads() -> None:
+    """Keep Python from printing a traceback when tensorboard's thread cannot write: `TensorBoard` says it in a line."""
+    before = threading.excepthook
+
+    def hook(args: threading.ExceptHookArgs, /) -> None:
+        is_told = issubclass(args.exc_type, OSError) and type(args.thread).__module__.startswith("tensorboard.")
+        if not is_told:
+            before(args)
+
+    threading.excepthook = hook
 
 
 def _add(writer: Any, scalars: Scalars) -> None:
