@@ -135,11 +135,12 @@ def follow_to_end(record: Record) -> int:
     from hpcjob.logs.follow import follow
     from hpcjob.logs.sources import JobFiles
     from hpcjob.tracking.index import read_index
+    from hpcjob.tracking.waits import Waits
     from hpcjob.tracking.watch import job_ended, refresh
 
-    files = JobFiles(record.jobdir, record.id)
+    files, waits = JobFiles(record.jobdir, record.id), Waits(tell)
     try:
-        for line in follow(files.main, stop=lambda: job_ended(record)):
+        for line in follow(files.main, stop=lambda: job_ended(record, waits)):
             print(line.shown, flush=True)
         status = refresh([record], read_index())[record]
     except KeyboardInterrupt:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from hpcjob.cli.choosing import complete_recorded
 from neoxlite.common.printable import tell
-
-if TYPE_CHECKING:
-    from hpcjob.tracking.records import Record
-    from hpcjob.tracking.status import Status
 
 
 @click.command()
@@ -21,6 +16,9 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each job as it ends.")
 def wait(jobs: tuple[str, ...], timeout: str | None, as_json: bool) -> int:
     """Wait until jobs have ended (default: all that wait or run); print each as it ends.
+
+    What a job waits for is told on stderr, once and when it changes. One that surely never starts (it comes after a job
+    that failed) is not waited for; the exit code is then 75.
 
     The exit code is the job's own (of several the largest): 85 saved for the walltime, 86 stopped on request, 87 a
     check before the launch failed; 1 where a job ended without a code of its own.
@@ -34,7 +32,8 @@ def wait(jobs: tuple[str, ...], timeout: str | None, as_json: bool) -> int:
     from hpcjob.cli.choosing import chosen, load_index
     from hpcjob.cli.jobs import printable
     from hpcjob.errors import HpcjobError
-    from hpcjob.tracking.watch import wait_for
+    from hpcjob.tracking.waits import Waits
+    from hpcjob.tracking.watch import no_use, wait_for
     from hpcjob.units import parse_walltime_s
     from neoxlite.common import streams
 
@@ -44,11 +43,8 @@ def wait(jobs: tuple[str, ...], timeout: str | None, as_json: bool) -> int:
     records = chosen(jobs, index) if jobs else [record for record in index.records if not index.ended(record)]
     code = 0
     left = list(records)
-
-    def unknown(record: Record, status: Status) -> None:
-        tell(f"{record.id} is {status.state} ({status.reason}); still waiting")
-
-    for record, status in wait_for(records, index, timeout_s=timeout_s, tell=unknown):
+    waits = Waits(tell)
+    for record, status in wait_for(records, index, timeout_s=timeout_s, waits=waits):
         left.remove(record)
         code = max(code, status.job_code)
         if as_json:
@@ -60,6 +56,8 @@ def wait(jobs: tuple[str, ...], timeout: str | None, as_json: bool) -> int:
         else:
             told = "" if status.exit_code is None else f"  exit code {status.exit_code}"
             print(f"{record.id}  {printable(record.name)}  {status.state}{told}", flush=True)
+    if waits.hopeless.issuperset(left) and left:
+        raise no_use(left)
     if left:
         names = ", ".join(f"{record.id} ({printable(record.name)})" for record in left)
         hint = "hpcjob status shows where they are"

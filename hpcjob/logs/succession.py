@@ -14,6 +14,7 @@ from hpcjob.tracking.exit_record import read_exit_record, read_outcome
 if TYPE_CHECKING:
     from hpcjob.tracking.index import Index
     from hpcjob.tracking.records import Record
+    from hpcjob.tracking.waits import Waits
 
 _GOES_ON_AFTER = {State.TIMEOUT, State.PREEMPTED, State.NODE_FAIL}
 _JOB_FILE_BYTES = 1_000_000
@@ -22,12 +23,16 @@ _JOB_FILE_BYTES = 1_000_000
 class Run:
     """The job that is followed, and those that go on after it.
 
+    Args:
+        waits: tells what a job waits for.
+
     Attributes:
         on_change: is told the record before and the next one.
     """
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, waits: Waits | None = None) -> None:
         self.record = record
+        self.waits = waits
         self.on_change: Callable[[Record, Record], None] = lambda before, after: None
 
     @property
@@ -45,7 +50,7 @@ class Run:
         from hpcjob.tracking import job_ended
         from hpcjob.tracking.index import read_index
 
-        if not job_ended(self.record):
+        if not job_ended(self.record, self.waits):
             return False
         after = successor(self.record, read_index())
         if after is None:

@@ -53,7 +53,11 @@ def show(target: Target, request: Request, output: Output, *, pipe: tuple[int, s
     sources = list(provider())
     if not any(source.path.exists() for source in sources):
         of_rank = "" if wanted.ranks is None else f" of rank {ranges(wanted.ranks)}"
-        say(target.no_log(target.status(), of_rank) + ("; waiting" if request.follow else ""))
+        status = target.status()
+        is_told_later = (
+            request.follow and status is not None and not status.state.ended
+        )  # by `Waits`, with what changes
+        say(target.no_log(None if is_told_later else status, of_rank) + ("; waiting" if request.follow else ""))
         if not request.follow:
             return
     if wanted.hosts is not None and target.directory is None:

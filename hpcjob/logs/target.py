@@ -18,6 +18,7 @@ from hpcjob.logs.waiting import told_if_slow
 from hpcjob.states import State
 from neoxlite.common.near import near
 from neoxlite.common.paths import exists, is_dir, what_else
+from neoxlite.common.printable import tell
 
 if TYPE_CHECKING:
     from hpcjob.logs.ending import Ending
@@ -162,6 +163,7 @@ def _job(name: str) -> Target:
     from hpcjob.logs.succession import Run
     from hpcjob.tracking import find_job, job_ended, refresh
     from hpcjob.tracking.index import read_index
+    from hpcjob.tracking.waits import Waits
 
     asked = "the scheduler has not answered yet; waiting"
     try:
@@ -172,11 +174,12 @@ def _job(name: str) -> Target:
         files = f"files with a name like it: {', '.join(alike)}" if alike else None
         hint = "; ".join(filter(None, (files, error.hint)))
         raise UnknownJobError(f"{error.message}, and no file {name!r} is here", hint=hint or None) from error
-    run = Run(record)
+    waits = Waits(lambda text: tell(text, "hpcjob tail"))
+    run = Run(record, waits)
 
     def ended() -> bool:
         with told_if_slow(asked):
-            return job_ended(record) if record.log is not None else run.ended()
+            return job_ended(record, waits) if record.log is not None else run.ended()
 
     def status() -> Status:
         with told_if_slow(asked):

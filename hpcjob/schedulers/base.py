@@ -221,6 +221,10 @@ class Scheduler(abc.ABC):
         """Ask for jobs that ended longer ago. Never raises."""
         return Answer(problem=f"{self.type} keeps no history here") if jobs else Answer()
 
+    def expected_start(self, job: JobRef) -> str | None:
+        """Ask when a job that waits will start; None where it is not told. Never raises."""
+        return None
+
     @abc.abstractmethod
     def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
         """End the jobs; return id -> what was done, in a few words.

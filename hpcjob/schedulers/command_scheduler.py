@@ -173,6 +173,23 @@ class CommandScheduler(Scheduler):
                 answer = answer.joined(self._ask(self.history_forms(part, cluster), self.parse_history))
         return self.named(answer, jobs)
 
+    def expected_start(self, job: JobRef) -> str | None:
+        """See `Scheduler.expected_start`; the words are the scheduler's."""
+        argv = self.start_command(self.own_id(job), job.cluster)
+        try:
+            finished = commands.run(argv, timeout_s=self.query_timeout_s) if argv else None
+        except SchedulerError:
+            return None
+        return self.parse_start(finished.stdout) if finished is not None and finished.code == 0 else None
+
+    def start_command(self, job_id: str, cluster: str | None) -> list[str] | None:
+        """Return the command that tells when a job will start, if there is one."""
+        return None
+
+    def parse_start(self, stdout: str) -> str | None:
+        """Find that time in what `start_command` printed."""
+        return None
+
     def query_id(self, job: JobRef) -> str:
         """Return the id by which a job is asked for: of an array's element the array's, which tells of all."""
         return self.own_id(job) if job.array is None else self.own_id(replace(job, id=job.array, array=None, spec="0"))

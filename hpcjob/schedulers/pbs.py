@@ -125,6 +125,15 @@ class PbsScheduler(CommandScheduler):
             reports[job_id.partition(".")[0]] = replace(report, id=job_id)
         return Answer(reports, problem)
 
+    def start_command(self, job_id: str, cluster: str | None) -> list[str]:
+        """Of a job for which PBS plans ahead this has the attribute ``estimated`` (pbs_job_attributes(7B))."""
+        return ["qstat", "-f", job_id]
+
+    def parse_start(self, stdout: str) -> str | None:
+        """Read ``estimated.start_time = Sat Mar 22 10:00:00 2008``."""
+        attributes = next((attributes for _, attributes in _records(stdout.split("\n"))), {})
+        return attributes.get("estimated.start_time")
+
     def history_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
         """With ``-x``, jobs that have ended too."""
         return ["qstat", "-x", *_elements_too(ids), "-f", *ids]

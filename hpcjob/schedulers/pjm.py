@@ -28,6 +28,7 @@ _HISTORY_DAYS = 30
 _GONE = re.compile(r"does not exist|already (?:finished|ended)", re.IGNORECASE)
 # id name STATUS project rscgrp date...; the name is cut and may touch the status, a forecast stands in brackets.
 _ROW = re.compile(r"(\d+(?:_\d+|\[\d+\])?)\s+(.*?)\s*(END|[A-Z]{4,})\s+\S+\s+\S+\s+[(\d-].*")
+_FORECAST = re.compile(r"\((\d\d/\d\d \d\d:\d\d)\)")
 _UNCLEAR = r"tim(?:ed )?(?:-| )?out|no response|communication|connection reset|broken pipe"
 _LIVE = {
     "ACC": State.PENDING,
@@ -120,6 +121,15 @@ class PjmScheduler(CommandScheduler):
         lines, problem = whole_lines(stdout)
         answer = _read_csv(lines) if any(line.startswith("H,") for line in lines) else _read_table(lines)
         return Answer(answer.reports, answer.problem or problem)
+
+    def start_command(self, job_id: str, cluster: str | None) -> list[str]:
+        """The table for people: its column START_DATE has a forecast in brackets while a job waits."""
+        return ["pjstat", job_id]
+
+    def parse_start(self, stdout: str) -> str | None:
+        """Read ``(10/30 18:00)``."""
+        found = _FORECAST.search(stdout)
+        return found[1] if found else None
 
     def history_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
         """Jobs that have ended; without ids, for one that is unknown would be an error."""

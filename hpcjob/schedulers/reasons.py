@@ -16,10 +16,12 @@ class Never(NamedTuple):
     Attributes:
         why: what it asks for, after "the job".
         todo: what to change.
+        is_certain: whether nothing that may change by itself, such as a limit or a node that is down, would help.
     """
 
     why: str
     todo: str
+    is_certain: bool = False
 
 
 _LIMITS = "`sacctmgr show assoc user=$USER` and `sacctmgr show qos` list the limits"
@@ -43,7 +45,7 @@ _NEVER = {
         "names an account or QOS that its partition does not take", f"give another --account or `qos`; {_LIMITS}"
     ),
     r"DependencyNeverSatisfied": Never(
-        "comes after a job that did not end as asked", "look at that job first (hpcjob explain)"
+        "comes after a job that did not end as asked", "look at that job first (hpcjob explain)", is_certain=True
     ),
     r"Can Never Run": Never("asks for more than the cluster has", "ask for less, or another --queue"),
     r"error state ": Never("is in an error state of Grid Engine", "mend what `qstat -j ID` tells"),

@@ -49,6 +49,7 @@ _ROW_ID = re.compile(r"([0-9]+)(?:\+[0-9]+)?(?:_([0-9]+|\[[^\]]*\]))?")
 _ELEMENT = re.compile(r"([0-9]+)_([0-9]{1,18})")
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?::([0-9]{1,18}))?)?")
 _EXIT_CODE = re.compile(r"([0-9]{1,3}):([0-9]{1,3})")
+_TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d$", re.MULTILINE)
 _CLUSTER_BANNER = re.compile(r"CLUSTER: \S+")
 _COMMENT = re.compile(r"--comment(?:[=\s]|$)")
 _QUEUE_HEADER = "JOBID|STATE|REASON|NAME"
@@ -129,6 +130,14 @@ class SlurmScheduler(CommandScheduler):
     def parse_queue(self, stdout: str) -> Answer:
         """See `CommandScheduler.parse_queue`; the elements of an array that wait stay one row, ``5_[1-3,7%2]``."""
         return _read(stdout, _QUEUE_HEADER, lambda state, reason, name: Report(state, None, _reason(reason), name))
+
+    def start_command(self, job_id: str, cluster: str | None) -> list[str]:
+        """What the backfill scheduler expects, of which `queue_command` would tell only that a job runs since then."""
+        return ["squeue", "--start", "--noheader", *_at(cluster), f"--jobs={job_id}", "--format=%S"]
+
+    def parse_start(self, stdout: str) -> str | None:
+        """Read ``2026-12-01T04:00:00``, the earliest of an array's; ``N/A`` while there is none."""
+        return min(_TIME.findall(stdout), default="").replace("T", " ") or None
 
     def history_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
         """Without ids sacct leaves out jobs that were never eligible, and those of yesterday."""

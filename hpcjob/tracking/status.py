@@ -39,14 +39,23 @@ class Status:
     source: Source = "none"
 
     @property
+    def told(self) -> str:
+        """State and reason, as ``PENDING (Resources)``."""
+        return str(self.state) + (f" ({self.reason})" if self.reason else "")
+
+    @property
+    def held_up(self) -> str | None:
+        """Why a job waits for what does not come by itself, and what to do; None where it does, or does not wait."""
+        if self.state is State.PENDING and (never := never_starts(self.reason)):
+            return f"{self.told}: it {never.why}, and cannot start like this; cancel it, and {never.todo}"
+        if self.state is State.PENDING and is_held(self.reason):
+            return f"{self.told}: it is held until hpcjob release"
+        return None
+
+    @property
     def without_log(self) -> str | None:
         """What to know of a job that has no log: how it ended, or why it waits; None where one is to be expected."""
-        told = str(self.state) + (f" ({self.reason})" if self.reason else "")
-        if self.state is State.PENDING and (never := never_starts(self.reason)):
-            return f"{told}: it {never.why}, and cannot start like this; cancel it, and {never.todo}"
-        if self.state is State.PENDING and is_held(self.reason):
-            return f"{told}: it is held until hpcjob release"
-        return None if self.state in (State.RUNNING, State.COMPLETING) else told
+        return self.held_up or (None if self.state in (State.RUNNING, State.COMPLETING) else self.told)
 
     @property
     def job_code(self) -> int:

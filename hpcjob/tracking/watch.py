@@ -6,10 +6,12 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, cast
 
+from hpcjob import exitcodes
+from hpcjob.errors import HpcjobError
 from hpcjob.schedulers.reasons import never_starts
 from hpcjob.schedulers.registry import scheduler_of
 from hpcjob.states import State
@@ -20,6 +22,7 @@ from hpcjob.tracking.status import Status
 if TYPE_CHECKING:
     from hpcjob.profile import SchedulerName
     from hpcjob.tracking.submitit_jobs import TrackedJob
+    from hpcjob.tracking.waits import Waits
 
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
 
@@ -55,11 +58,31 @@ def track(records: Sequence[Record]) -> list[TrackedJob]:
     return [TrackedJob.of(record.ref, watcher) for record in records]
 
 
-def job_ended(record: Record) -> bool:
-    """Return whether the job has ended. May be asked twice a second: the scheduler is asked ever more seldom."""
+def job_ended(record: Record, waits: Waits | None = None) -> bool:
+    """Return whether the job has ended. May be asked twice a second: the scheduler is asked ever more seldom.
+
+    Args:
+        waits: tells what the job waits for.
+
+    Raises:
+        HpcjobError: the job will never start, which ``waits`` has told.
+    """
     job, index = _watched(record)
     job.done()  # asks, if it is time to
-    return _noted(record, job.status("cache"), index).state.ended
+    status = _noted(record, job.status("cache"), index)
+    if waits is not None and not status.state.ended:
+        waits.see(record, status, functools.partial(job.watcher.scheduler.expected_start, job.ref))
+        if waits.hopeless:
+            raise no_use(waits.hopeless)
+    return status.state.ended
+
+
+def no_use(records: Iterable[Record]) -> HpcjobError:
+    """Return the error that ends the wait for jobs that will never start."""
+    ids = " ".join(sorted(record.id for record in records))
+    return HpcjobError(
+        f"no use to wait: never starts as it is: {ids}", hint=f"hpcjob cancel {ids}", exit_code=exitcodes.NOT_ENDED
+    )
 
 
 @functools.lru_cache(maxsize=128)
@@ -72,12 +95,12 @@ def wait_for(
     index: Index,
     *,
     timeout_s: float | None = None,
-    tell: Callable[[Record, Status], None] = lambda record, status: None,
+    waits: Waits | None = None,
 ) -> Iterator[tuple[Record, Status]]:
     """Yield each record as it ends, with its status; stop when all have, or after ``timeout_s``.
 
     Args:
-        tell: is told when a job becomes UNKNOWN, which may last.
+        waits: tells what jobs wait for; those that it calls hopeless are not waited for.
     """
     deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
     statuses = {record: seen_to_end(record, index) for record in records}
@@ -88,7 +111,6 @@ def wait_for(
         for job, record in zip(track(group), group, strict=True)
     }
     pause_s = _SHORTEST_PAUSE_S
-    last: dict[Record, State] = {}
     while jobs:
         for record, job in list(jobs.items()):
             job.done()  # asks, if it is time to
@@ -96,9 +118,10 @@ def wait_for(
             if status.state.ended:
                 del jobs[record]
                 yield record, status
-            elif status.state is State.UNKNOWN and last.get(record) is not State.UNKNOWN:
-                tell(record, status)
-            last[record] = status.state
+            elif waits is not None:
+                waits.see(record, status, functools.partial(job.watcher.scheduler.expected_start, job.ref))
+                if record in waits.hopeless:
+                    del jobs[record]
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             return

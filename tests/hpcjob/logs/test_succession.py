@@ -109,7 +109,9 @@ def test_follow_shows_the_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert len(waited) < 60
 
     monkeypatch.setattr("hpcjob.logs.digest_show.time.sleep", sleep)
-    monkeypatch.setattr("hpcjob.tracking.job_ended", lambda record: (record.jobdir / f"{record.id}_exit.json").exists())
+    monkeypatch.setattr(
+        "hpcjob.tracking.job_ended", lambda record, _: (record.jobdir / f"{record.id}_exit.json").exists()
+    )
     out = io.StringIO()
     show(resolve(["50"]), Request("digest", LineFilter(), follow=True), Output(out))
     rows = out.getvalue().splitlines()

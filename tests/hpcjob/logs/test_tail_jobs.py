@@ -90,7 +90,7 @@ def test_a_scheduler_that_does_not_answer_is_said(
     assert target.ended()
     assert capsys.readouterr().err == ""
 
-    def slow(_: Record) -> bool:
+    def slow(*_: object) -> bool:
         return told.wait(240)
 
     def tell(text: str) -> None:

@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from hpcjob.profile import SchedulerName
 from hpcjob.schedulers import commands
+from hpcjob.schedulers.base import JobRef
+from hpcjob.schedulers.command_scheduler import CommandScheduler
+from hpcjob.schedulers.registry import scheduler_of
 from tests.hpcjob.jobs import fake_command, with_path
 
 
@@ -91,3 +95,36 @@ def test_a_commands_own_name_is_not_repeated() -> None:
 def test_long_words_are_cut() -> None:
     """A stack dump does not fill the terminal."""
     assert len(commands.Finished(("sbatch",), 1, "", "x" * 100_000).said) < 700
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "said", "expected"),
+    [
+        ("slurm", "2026-12-01T04:00:00\n", "2026-12-01 04:00:00"),
+        ("slurm", "N/A\n2026-12-02T04:00:00\n2026-12-01T04:00:00\n", "2026-12-01 04:00:00"),  # elements of an array
+        ("slurm", "N/A\n", None),
+        ("slurm", "", None),
+        ("pbs", "Job Id: 12.pbs1\n    job_state = Q\n    estimated.start_time = Sat Mar 22 10:00:00 2008\n\n",
+         "Sat Mar 22 10:00:00 2008"),
+        ("pbs", "Job Id: 12.pbs1\n    job_state = Q\n\n", None),
+        ("pjm", "12  run  QUEUED  gg53  short-a  (10/30 18:00)<  00:00:00  -  1  8\n", "10/30 18:00"),
+        ("pjm", "12  run  QUEUED  gg53  short-a  -  00:00:00  -  1  8\n", None),
+    ],
+)  # fmt: skip
+def test_when_a_job_is_expected_to_start(scheduler: SchedulerName, said: str, expected: str | None) -> None:
+    """As squeue(1) --start, pbs_job_attributes(7B) and the table of a site's pjstat tell it."""
+    asked = scheduler_of(scheduler)
+    assert isinstance(asked, CommandScheduler)
+    assert asked.parse_start(said) == expected
+
+
+def test_no_answer_to_when_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The question is asked beside another, and its answer is a help, no more."""
+    monkeypatch.setenv("PATH", with_path(tmp_path / "bin"))
+    ref = JobRef("7", tmp_path)
+    fake_command(tmp_path / "bin", "squeue", "echo 2026-12-01T04:00:00")
+    assert scheduler_of("slurm").expected_start(ref) == "2026-12-01 04:00:00"
+    fake_command(tmp_path / "bin", "squeue", "echo 2026-12-01T04:00:00; exit 1")
+    assert scheduler_of("slurm").expected_start(ref) is None
+    assert scheduler_of("gridengine").expected_start(ref) is None
+    assert scheduler_of("local").expected_start(ref) is None

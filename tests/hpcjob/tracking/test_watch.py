@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from hpcjob.cli import main
 from hpcjob.states import State
 from hpcjob.tracking.index import append, read_index
 from hpcjob.tracking.records import Record
+from hpcjob.tracking.status import Status
+from hpcjob.tracking.waits import Waits
 from hpcjob.tracking.watch import ago, cancel, refresh, wait_for
 from tests.hpcjob.jobs import calls, fake_command, with_path
 
@@ -142,10 +148,65 @@ def test_a_state_folder_that_cannot_be_written_spoils_no_answer(slurm: Path, mon
 def test_waiting_tells_of_the_unknown_once(slurm: Path) -> None:
     """A wait without an end in sight says so, and gives up at its time limit."""
     record = job("7")
-    told: list[State] = []
-    ends = list(wait_for([record], read_index(), timeout_s=0.5, tell=lambda _, status: told.append(status.state)))
-    assert not ends
-    assert told == [State.UNKNOWN]
+    told: list[str] = []
+    assert not list(wait_for([record], read_index(), timeout_s=0.5, waits=Waits(told.append)))
+    (text,) = told
+    assert text.startswith("7 is UNKNOWN (not in the queue, no exit record")
+    assert text.endswith("; still waiting")
+
+
+def said(rows: Sequence[tuple[State, str | None]], start: str | None = None, age_s: float = 11_100) -> list[str]:
+    """Return what is said of a job of that age in seconds that is seen like this, one after the other."""
+    submitted = datetime.now(timezone.utc) - timedelta(seconds=age_s)
+    record = msgspec.structs.replace(job("7"), submitted=submitted.isoformat())
+    told: list[str] = []
+    waits = Waits(told.append)
+    for state, reason in rows:
+        waits.see(record, Status(state, reason=reason), lambda: start)
+    return told
+
+
+def test_what_a_job_waits_for_is_told_when_it_changes() -> None:
+    """State, the scheduler's reason, since when, and when it will start; a count in PBS's reason is no change."""
+    free = "Not Running: Insufficient amount of resource: ngpus (R: 8 A: {} T: 16)"
+    assert said(
+        [(State.PENDING, "Priority"), (State.PENDING, "Priority"), (State.PENDING, "Resources"), (State.RUNNING, None)],
+        "2026-12-01 04:00:00",
+    ) == [
+        "job 7 waits: PENDING (Priority), submitted 3h 5m ago, expected to start 2026-12-01 04:00:00",
+        "job 7 waits: PENDING (Resources), submitted 3h 5m ago, expected to start 2026-12-01 04:00:00",
+        "job 7 is RUNNING",
+    ]
+    assert len(said([(State.PENDING, free.format(count)) for count in (0, 4, 2)])) == 1
+    assert said([(State.PENDING, None)]) == ["job 7 waits: PENDING, submitted 3h 5m ago"]
+    assert said([(State.PENDING, "JobHeldUser")]) == ["job 7 is PENDING (JobHeldUser): it is held until hpcjob release"]
+
+
+def test_nothing_is_told_of_a_job_that_runs_or_came_just_now() -> None:
+    """Every job waits for a moment, and its log tells of one that runs."""
+    assert not said([(State.RUNNING, None), (State.COMPLETING, None)])
+    assert not said([(State.PENDING, "None")], age_s=0)
+
+
+def test_a_job_that_surely_never_starts_is_not_waited_for(slurm: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The others are; a job that a limit holds back, which somebody may change, is waited for, too."""
+    job("7")
+    job("8")
+    (slurm / "rows").write_text("7|PENDING|DependencyNeverSatisfied|x\n8|COMPLETED|None|x\n")
+    assert main(["wait", "7", "8"]) == 75
+    output = capsys.readouterr()
+    assert output.out == "8  job8  COMPLETED\n"
+    assert output.err.splitlines() == [
+        "hpcjob: job 7 is PENDING (DependencyNeverSatisfied): it comes after a job that did not end as asked, and "
+        "cannot start like this; cancel it, and look at that job first (hpcjob explain)",
+        "hpcjob: no use to wait: never starts as it is: 7",
+        "        hpcjob cancel 7",
+    ]
+    (slurm / "rows").write_text("7|PENDING|PartitionNodeLimit|x\n")
+    assert main(["wait", "7", "--timeout", "1"]) == 75
+    error = capsys.readouterr().err
+    assert error.count("asks for more nodes than its partition gives") == 1
+    assert "not ended after 1 s: 7 (job7)" in error
 
 
 @pytest.mark.parametrize(
