@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ def peak_tflops(environ: Mapping[str, str] | None = None) -> float | None:
     if not text:
         return None
     try:
-        return float(text)
+        peak = float(text)
     except ValueError:
-        raise NeoxliteError(f"NEOXLITE_PEAK_TFLOPS={text!r} is no number", hint="give TFLOP/s, such as 989") from None
+        peak = math.nan
+    if not 0 < peak < math.inf:
+        raise NeoxliteError(f"NEOXLITE_PEAK_TFLOPS={text!r} is no peak", hint="give TFLOP/s, such as 989")
+    return peak

@@ -14,18 +14,24 @@ from neoxlite.training.progress import ProgressLine
 from neoxlite.training.wandb_log import start_wandb
 
 if TYPE_CHECKING:
+    import torch
+
     from neoxlite.config import NeoxConfig
 
 
-def costs_of(cfg: NeoxConfig, padded_vocab_size: int) -> Costs:
-    """Return what an iteration costs, and the peak of the device: of the configuration, or of the job script."""
+def costs_of(cfg: NeoxConfig, padded_vocab_size: int, device: torch.device) -> Costs:
+    """Return what an iteration costs, and the peak of the device: of the configuration, or of the job script.
+
+    The job script's is that of the nodes' GPUs, which a run on the CPUs of such a node does not use.
+    """
+    of_nodes = peak_tflops()
     return Costs(
         samples=cfg.train_batch_size,
         tokens=cfg.train_batch_size * cfg.seq_length,
         flops=cfg.flops_per_iteration(padded_vocab_size),
         model_flops=cfg.architecture.flops_per_iteration(padded_vocab_size, cfg.train_batch_size, False),
         world_size=cfg.world_size,
-        peak_tflops=cfg.peak_theoretical_tflops or peak_tflops(),
+        peak_tflops=cfg.peak_theoretical_tflops or (of_nodes if device.type == "cuda" else None),
     )
 
 

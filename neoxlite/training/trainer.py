@@ -239,7 +239,7 @@ class Trainer:
         return resumed
 
     def _recorder(self) -> Recorder:
-        costs = costs_of(self.cfg, self.padded_vocab_size)
+        costs = costs_of(self.cfg, self.padded_vocab_size, self.device)
         start = self.position.iteration
         return build_recorder(self.cfg, costs, start, self.files.metrics, self._progress_line, self._say)
 

@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from forked_worlds import tiny_config
 
 from neoxlite.errors import NeoxliteError
 from neoxlite.training.boards import TensorBoard, _quiet_threads
+from neoxlite.training.environment import peak_tflops
 from neoxlite.training.metrics import Costs, Interval, Recorder
 from neoxlite.training.metrics_file import MetricsFile
 from neoxlite.training.progress import ProgressLine
+from neoxlite.training.recording import costs_of
 
 COSTS = Costs(samples=8, tokens=256, flops=4e12, model_flops=3e12, world_size=2, peak_tflops=10.0)
 CPU = torch.device("cpu")
@@ -94,6 +97,37 @@ def test_what_is_not_finite_is_reported_and_stays_json(tmp_path: Path, capsys: p
     assert "lm_loss: NAN | number of skipped iterations:   1 | number of nan iterations:   0 |" in out
     text = (tmp_path / "metrics.jsonl").read_text()
     assert json.loads(text, parse_constant=pytest.fail)["loss"] is None
+
+
+@pytest.mark.parametrize(
+    ("of_key", "of_nodes", "device", "peak"),
+    [
+        (None, "989", "cuda", 989.0),
+        (None, "989", "cpu", None),  # DS_ACCELERATOR=cpu on a node of GPUs: their peak is not the CPU's
+        (312.0, "989", "cuda", 312.0),
+        (0.5, "989", "cpu", 0.5),
+        (None, "", "cuda", None),
+    ],
+)
+def test_a_peak_belongs_to_a_device(
+    of_key: float | None,
+    of_nodes: str,
+    device: str,
+    peak: float | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The configuration's peak is taken as given, the job script's for GPUs alone: no MFU of another device's peak."""
+    monkeypatch.setenv("NEOXLITE_PEAK_TFLOPS", of_nodes)
+    cfg = tiny_config(tmp_path / "run.yml", peak_theoretical_tflops=of_key)
+    assert costs_of(cfg, 64, torch.device(device)).peak_tflops == peak
+
+
+@pytest.mark.parametrize("text", ["fast", "nan", "inf", "-989", "0"])
+def test_a_peak_that_is_none(text: str) -> None:
+    """One line with the variable and its value."""
+    with pytest.raises(NeoxliteError, match=f"NEOXLITE_PEAK_TFLOPS='{text}' is no peak"):
+        peak_tflops({"NEOXLITE_PEAK_TFLOPS": text})
 
 
 def test_tensorboard_has_gpt_neox_s_keys(tmp_path: Path) -> None:
