@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -22,7 +21,8 @@ from deepspeed.runtime.zero.stage_1_and_2 import INITIAL_MICRO_STEP_ID, DeepSpee
 from torch import Tensor
 
 from neoxlite.optim.adamw import Partition, Rates, clip_coefficient, update
-from neoxlite.optim.replicas import SharedWeights, sum_partition
+from neoxlite.optim.flat_group import FlatGroup, cut
+from neoxlite.optim.replicas import SharedGradients, SharedWeights, pieces
 from neoxlite.optim.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -44,34 +44,6 @@ def direct_zero(*, fp32_sums: bool) -> Iterator[None]:
         yield
 
 
-@dataclass
-class _Group:
-    """A parameter group on this rank. All flat buffers have the layout of DeepSpeed's flat weights."""
-
-    parameters: Sequence[Tensor]
-    starts: Sequence[int]
-    part: Partition
-    flat_weights: Tensor
-    counted: list[tuple[int, int]]
-    """Stretches (start, length) of the partition whose gradients count in the norm of the whole model."""
-    counts: list[bool]
-    """The same by parameter."""
-    table: GradientTable | None
-    total: Tensor | None
-    """Sum of the gradients over the micro-batches, fp32; None where they are not summed here."""
-    own: Tensor | None = None
-    """Gradient of the partition, from the last micro-batch to the step; None where it lies where autograd left it."""
-
-    @property
-    def views(self) -> list[Tensor]:
-        """Each parameter's stretch of `total`."""
-        assert self.total is not None
-        return [
-            self.total.narrow(0, start, parameter.numel())
-            for parameter, start in zip(self.parameters, self.starts, strict=True)
-        ]
-
-
 class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
     """See the module. The arguments are DeepSpeed's, and ``fp32_sums`` of `direct_zero`."""
 
@@ -89,7 +61,7 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
         self._skipped: bool | None = False
         """Whether the last step was; None: not looked at yet."""
 
-    def _group(self, number: int) -> _Group:
+    def _group(self, number: int) -> FlatGroup:
         master = self.single_partition_of_fp32_groups[number]
         parameters: list[Tensor] = self.round_robin_bit16_groups[number]
         starts: list[int] = self.round_robin_bit16_offsets[number]
@@ -102,12 +74,12 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
         weights = self.parallel_partitioned_bit16_groups[number][self._replica]
         counts = [self._counts(parameter) for parameter in parameters]
         ranges = [(start, p.numel()) for p, start, counted in zip(parameters, starts, counts, strict=True) if counted]
-        return _Group(
+        return FlatGroup(
             parameters,
             starts,
             Partition(weights, master.detach(), state["exp_avg"], state["exp_avg_sq"]),
             flat,
-            list(_cut(ranges, self._replica * master.numel(), master.numel())),
+            list(cut(ranges, self._replica * master.numel(), master.numel())),
             counts,
             self._table(parameters, starts) if flat.is_cuda else None,
             torch.zeros_like(flat, dtype=torch.float32) if self._sums_fp32 else None,
@@ -136,15 +108,23 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
         """After the last micro-batch: each replica receives the sum of its partition over all of them."""
         if self._sums_fp32 and self._groups[0].parameters[0].grad is not None:
             self._sum()
+        exchanges: list[tuple[FlatGroup, SharedGradients]] = []
         for group in self._groups:
             if group.total is not None:
-                group.own = self._own(group.total)
+                own = self._own(group.total)
                 if self._replicas > 1:
-                    dist.reduce_scatter_tensor(group.own, group.total, group=self.dp_process_group)
-            elif self._replicas > 1 or group.table is None:
-                group.own = sum_partition(_flattened(group), self.dp_process_group)
-                for parameter in group.parameters:
-                    parameter.grad = None
+                    dist.reduce_scatter_tensor(own, group.total, group=self.dp_process_group)
+                group.keep(own.narrow(0, *piece) for piece in pieces(own.numel(), self.dp_process_group))
+            elif self._replicas > 1:
+                exchanges.append((group, SharedGradients(group.lay, group.flat_weights, self.dp_process_group)))
+                group.free()
+            elif group.table is None:
+                flat = torch.empty_like(group.flat_weights)
+                group.lay(flat, 0)
+                group.keep([flat])
+                group.free()
+        for group, exchange in exchanges:
+            group.keep(exchange.sums())
 
     def gradient_of(self, parameter: Tensor) -> Tensor | None:
         """Return a parameter's gradient from all micro-batches so far, wherever it is kept; None if it has none."""
@@ -164,9 +144,8 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
             if group.table is not None:
                 group.table.accumulate(group.total, first=first)
             else:
-                _add(group, first=first)
-            for parameter in group.parameters:
-                parameter.grad = None
+                group.add(first=first)
+            group.free()
         self._summed += 1
 
     def _own(self, flat: Tensor) -> Tensor:
@@ -183,15 +162,15 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
         coefficient = clip_coefficient(norm, self.clip_grad) / self._replicas
         for settings, group in zip(self.optimizer.param_groups, self._groups, strict=True):
             rates = self._rates(settings)
-            if group.own is None:
+            if not group.own:
                 assert group.table is not None
                 group.table.update(group.part, coefficient, rates)
                 continue
             weights = SharedWeights(group.flat_weights, self.dp_process_group)
-            for start, length in weights.pieces():
-                update(group.part.narrow(start, length), group.own.narrow(0, start, length), coefficient, rates)
+            for piece, gradient in zip(weights.pieces(), group.own, strict=True):
+                update(group.part.narrow(*piece), gradient, coefficient, rates)
             weights.wait()
-            group.own = None
+            group.own, group.norms = [], []
         self._summed = 0
 
     def _rates(self, settings: dict[str, Any]) -> Rates:
@@ -203,18 +182,17 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
 
     def _gradient_norm(self) -> Tensor:
         """Return the L2 norm (0-dim fp32) of the whole model's mean gradient over the replicas."""
-        gradients: list[Tensor] = []
+        norms: list[Tensor] = []
         for group in self._groups:
-            if group.own is None:
-                kept = zip(group.parameters, group.counts, strict=True)
-                gradients += [p.grad for p, counted in kept if counted and p.grad is not None]
-            else:
-                gradients += [group.own.narrow(0, start, length) for start, length in group.counted]
+            norms += group.norms
+            kept = zip(group.parameters, group.counts, strict=True)
+            gradients = [p.grad for p, counted in kept if counted and p.grad is not None]
+            if not group.own and gradients:
+                norms += torch._foreach_norm(gradients, 2, dtype=torch.float32)
         device = self._groups[0].part.master.device
         square = torch.zeros((), dtype=torch.float32, device=device)
-        if gradients:
-            norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)
-            square = torch.stack(list(norms)).square().sum()
+        if norms:
+            square = torch.stack(norms).square().sum()
         if self._replicas > 1:
             dist.all_reduce(square, group=self.dp_process_group)
         self._model_parallel_all_reduce(tensor=square, op=dist.ReduceOp.SUM)
@@ -237,45 +215,3 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
     @overflow.setter
     def overflow(self, value: bool) -> None:
         """DeepSpeed's constructor sets it; the norm decides."""
-
-
-def _cut(ranges: Sequence[tuple[int, int]], start: int, length: int) -> Iterator[tuple[int, int]]:
-    """Yield the parts of ``ranges`` (start, length; ascending) inside a window, counted from its start, joined."""
-    begin: int | None = None
-    end = 0
-    for first, numel in ranges:
-        low, high = max(first, start), min(first + numel, start + length)
-        if low >= high:
-            continue
-        if begin is not None and low == end:
-            end = high
-            continue
-        if begin is not None:
-            yield begin - start, end - begin
-        begin, end = low, high
-    if begin is not None:
-        yield begin - start, end - begin
-
-
-def _flattened(group: _Group) -> Tensor:
-    """Return the gradients in the layout of the flat weights; what no parameter fills is 0."""
-    flat = torch.empty_like(group.flat_weights)
-    end = group.starts[-1] + group.parameters[-1].numel()
-    flat.narrow(0, end, flat.numel() - end).zero_()
-    views = [flat.narrow(0, s, p.numel()) for p, s in zip(group.parameters, group.starts, strict=True)]
-    torch._foreach_copy_(views, _gradients(group))
-    return flat
-
-
-def _gradients(group: _Group) -> list[Tensor]:
-    """Return each parameter's gradient, flat."""
-    return [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in group.parameters]
-
-
-def _add(group: _Group, *, first: bool) -> None:
-    """Add the gradients to the group's sum by torch's operations."""
-    views, gradients = group.views, _gradients(group)
-    if first:
-        torch._foreach_copy_(views, gradients)
-    else:
-        torch._foreach_add_(views, [gradient.to(views[0].dtype) for gradient in gradients])

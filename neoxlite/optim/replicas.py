@@ -1,58 +1,71 @@
 """What the replicas of a model exchange in a step of the direct ZeRO optimizer.
 
 Gradients travel in the dtype that autograd left them in and are added in fp32 by the replica that steps them: half the
-bytes of a sum that travels in fp32, and the same numbers. A piece is added while the next travels; weights travel piece
-by piece while the next is computed.
+bytes of a sum that travels in fp32, and the same numbers. They go piece by piece: one is laid flat while those before
+it travel, and added as soon as it is there. Weights travel piece by piece while the next are computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-PIECE = 2**25
-"""Elements of a partition that are computed and sent together: enough for the full speed of NVLink."""
+PIECE = 2**26
+"""Elements of a partition that are computed and sent together.
+
+A message costs some 50 us on top of its bytes (docs/multi-gpu.md, bandwidth), and nothing hides the first and the last
+piece: between the two this is the least at a billion parameters.
+"""
 _DIRECT_AT_MOST = 8
 """Replicas up to which each sends its pieces to each other one; more exchange them in one collective."""
 
 
-def sum_partition(flat: Tensor, replicas: dist.ProcessGroup | None) -> Tensor:
-    """Return the sum (fp32) over the replicas of this replica's partition; alone, ``flat`` itself.
+def pieces(numel: int, replicas: dist.ProcessGroup | None) -> list[tuple[int, int]]:
+    """Return (start, length) of the pieces of a partition; it is one where nothing travels, or in one collective."""
+    step = PIECE if 1 < dist.get_world_size(replicas) <= _DIRECT_AT_MOST else numel
+    return [(start, min(step, numel - start)) for start in range(0, numel, step)]
+
+
+class SharedGradients:
+    """Flat gradients, of which each replica has its own, and receives the sum of its partition. All are under way.
 
     Args:
-        flat: every replica's own, of one length; in the order of ranks, each replica has an equal part.
+        lay: writes the flat gradients from an element on (the second argument) into a tensor (the first).
+        like: has their length, dtype and device; in the order of ranks, each replica has an equal part.
     """
-    count = dist.get_world_size(replicas)
-    if count == 1:
-        return flat
-    parts = torch.empty_like(flat).view(count, -1)
-    if count > _DIRECT_AT_MOST:
-        dist.all_to_all_single(parts, flat, group=replicas)
-        return parts.sum(0, dtype=torch.float32)
-    mine, own = flat.view(count, -1), dist.get_rank(replicas)
-    pieces = list(_pieces(parts.shape[1]))
-    # All pieces are under way before the first is added; this replica's own part needs no wire.
-    works = [_exchange(mine.narrow(1, *piece), parts.narrow(1, *piece), replicas) for piece in pieces]
-    parts[own].copy_(mine[own])
-    total = torch.empty(parts.shape[1], dtype=torch.float32, device=flat.device)
-    for piece, transfers in zip(pieces, works, strict=True):
-        for transfer in transfers:
-            transfer.wait()
-        torch.sum(parts.narrow(1, *piece), 0, dtype=torch.float32, out=total.narrow(0, *piece))
-    return total
+
+    def __init__(self, lay: Callable[[Tensor, int], None], like: Tensor, replicas: dist.ProcessGroup | None):
+        count, own = dist.get_world_size(replicas), dist.get_rank(replicas)
+        part = like.numel() // count
+        self._under_way: deque[tuple[Tensor, Tensor, list[Any]]] = deque()
+        for start, length in pieces(part, replicas):
+            sent, received = (like.new_empty(count, length) for _ in range(2))
+            rows = list(sent)
+            if count <= _DIRECT_AT_MOST:
+                rows[own] = received[own]  # it needs no wire
+            for replica, row in enumerate(rows):
+                lay(row, replica * part + start)
+            if count <= _DIRECT_AT_MOST:
+                works = _exchange(rows, received, replicas)
+            else:
+                works = [dist.all_to_all_single(received, sent, group=replicas, async_op=True)]
+            self._under_way.append((sent, received, works))
+
+    def sums(self) -> Iterator[Tensor]:
+        """Yield the sums (fp32) of the partition's pieces, in order; each is on its way while the next travels."""
+        while self._under_way:
+            _, received, works = self._under_way.popleft()
+            for work in works:
+                work.wait()
+            yield received.sum(0, dtype=torch.float32)
 
 
-def _pieces(numel: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, length) of the pieces of a partition."""
-    for start in range(0, numel, PIECE):
-        yield start, min(PIECE, numel - start)
-
-
-def _exchange(sent: Tensor, received: Tensor, replicas: dist.ProcessGroup | None) -> list[Any]:
+def _exchange(sent: Sequence[Tensor], received: Tensor, replicas: dist.ProcessGroup | None) -> list[Any]:
     """Begin to send each other replica its row of ``sent``, and to receive its row of ``received``."""
     own = dist.get_rank(replicas)
     transfers = []
@@ -80,14 +93,12 @@ class SharedWeights:
 
     def pieces(self) -> Iterator[tuple[int, int]]:
         """Yield (start, length) in the partition; behind each, what was changed there is sent on."""
-        if self._count == 1 or not self._direct:
-            yield 0, self._part
-            return
         flat = self._flat.view(self._count, -1)
-        for piece in _pieces(self._part):
+        for piece in pieces(self._part, self._replicas):
             yield piece
-            row = flat.narrow(1, *piece)
-            self._works += _exchange(row[self._own].expand(self._count, -1), row, self._replicas)
+            if self._count > 1 and self._direct:
+                row = flat.narrow(1, *piece)
+                self._works += _exchange([row[self._own]] * self._count, row, self._replicas)
 
     def wait(self) -> None:
         """Have the device go on when all weights are there."""

@@ -59,19 +59,23 @@ def test_checkpoints_of_one_load_in_the_other(first: str, second: str, train: Tr
 
 @pytest.mark.ci
 @pytest.mark.parametrize(("piece", "direct_at_most"), [(1000, 8), (1000, 1)], ids=["pieces", "along a ring"])
-def test_the_way_of_the_weights_does_not_matter(
+def test_the_way_between_replicas_does_not_matter(
     piece: int, direct_at_most: int, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sent piece by piece from each replica to each other, in one piece, or gathered: the same to the bit."""
+    """Sent piece by piece from each replica to each other, in one piece, or in a collective: the same to the bit.
+
+    But for the norm, whose squares are added in another order; so nothing is clipped.
+    """
     from neoxlite.optim import replicas
 
     common = {"precision": "bfloat16", "gradient_accumulation_steps": 1, "zero_optimization": zero("direct")}
+    common["gradient_clipping"] = 0.0
     whole = train(2, **common)
     monkeypatch.setattr(replicas, "PIECE", piece)
     monkeypatch.setattr(replicas, "_DIRECT_AT_MOST", direct_at_most)
     other = train(2, **common)
     assert other.losses == whole.losses
-    assert other.grad_norms == whole.grad_norms
+    np.testing.assert_allclose(other.grad_norms, whole.grad_norms, rtol=1e-6)
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
