@@ -18,7 +18,7 @@ from hpcjob.loading.profiles import profile_names, read_profile
 from hpcjob.loading.settings import load_settings, usual_account, usual_profile
 from hpcjob.profile_check.look import check
 from hpcjob.profile_check.probe import Probe
-from hpcjob.profile_check.write import profile_text
+from hpcjob.profile_check.write import profile_text, without_peak
 from hpcjob.resources import PROFILES, config_dir, shipped
 from neoxlite.common.paths import exists
 from neoxlite.common.printable import tell
@@ -51,7 +51,13 @@ def run(name: str | None, write: str | None, *, force: bool, timeout_s: float, a
         is_shipped = source.path.parent == shipped(PROFILES)
         extends = source.path.stem if is_shipped else str(source.path.resolve())
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_new(target, profile_text(profile, extends, rows, seen), force, option="--write", mode=0o644)
+        text = profile_text(profile, extends, rows, seen)
+        write_new(target, text, force, option="--write", mode=0o644)
+        if unsaid := without_peak(text):
+            tell(
+                f"note: {target} does not say what the GPUs of {', '.join(unsaid)} can do: no command here told "
+                "a model that the profile knows; write gpu, gpu_memory_gib and peak_tflops into their `node`"
+            )
         if seen.queues is None and profile.scheduler.type != "local":
             tell("note: the scheduler told no queues: the profile has none but those it extends")
     verdicts = {row.verdict for row in rows}

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hpcjob.profile_check.probe import Probe
-from hpcjob.profile_check.rows import Row, compared
+from hpcjob.profile_check.rows import Row, compared, is_model
 from hpcjob.schedulers.seen import Seen, SeenQueue, look
 from hpcjob.units import format_clock, parse_walltime_s
 
@@ -120,6 +120,7 @@ def _pairs(profile: ClusterProfile, there: SeenQueue) -> list[tuple[str, str | N
         ("nodes", _text(most), _text(there.nodes)),
         ("", _clock(longest_s), _clock(there.walltime_s)),
         ("GPUs", str(node.gpus), _text(there.gpus)),
+        *([("", node.gpu, node.gpu if is_model(there.gpu, node.gpu) else there.gpu)] if there.gpu else []),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,3 +32,12 @@ def compared(what: str, profile: str, here: str | None, todo: str = "", *, unkno
     if here is None:
         return Row(what, profile, f"? {unknown}".strip(), "", "unknown")
     return Row(what, profile, here, *(("", "same") if profile == here else (todo, "differs")))
+
+
+def is_model(seen: str, known: str | None) -> bool:
+    """Whether a scheduler's word for a GPU (``h100``, ``nvidia_a100_40gb``) says no other than what people call it.
+
+    What it says has to stand in ``known`` (``A100 40GB``): with the peak of another GPU each MFU would be wrong.
+    """
+    words = set(re.findall(r"[a-z0-9]+", seen.lower())) - {"nvidia", "tesla", "geforce", "amd"}
+    return bool(words) and words <= set(re.findall(r"[a-z0-9]+", (known or "").lower()))

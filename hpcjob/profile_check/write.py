@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from hpcjob.profile_check.rows import is_model
 from hpcjob.units import format_clock
 
 if TYPE_CHECKING:
@@ -49,6 +50,13 @@ def profile_text(profile: ClusterProfile, extends: str, rows: list[Row], seen: S
     return "\n".join(lines) + "\n"
 
 
+def without_peak(text: str) -> list[str]:
+    """Return the queues of a written profile that have GPUs of which it does not say what they can do."""
+    queues = (yaml.safe_load(text).get("queues") or {}).items()
+    nodes = ((name, queue.get("node") or {}) for name, queue in queues)
+    return [name for name, node in nodes if node.get("gpus") and "peak_tflops" not in node]
+
+
 def _array_source(profile: ClusterProfile) -> str:
     return {"slurm": "MaxArraySize of scontrol show config", "pbs": "qstat -Bf"}.get(
         profile.scheduler.type, "qconf -sconf"
@@ -70,13 +78,15 @@ def _queue(profile: ClusterProfile, queue: SeenQueue, source: str) -> list[str]:
 
 
 def _node(profile: ClusterProfile, queue: SeenQueue) -> dict[str, object]:
-    """Return the node of a queue: of GPUs of the same number the profile knows more."""
+    """Return the node of a queue: of GPUs that are called alike the profile knows more, of others only their name."""
     node: dict[str, object] = {"gpus": queue.gpus}
     known = profile.queues[queue.name].node if queue.name in profile.queues else None
     known = known or profile.node
-    if queue.gpus and queue.gpus == known.gpus:
+    if queue.gpus and queue.gpu and is_model(queue.gpu, known.gpu):
         told = {"gpu": known.gpu, "gpu_memory_gib": known.gpu_memory_gib, "peak_tflops": known.peak_tflops}
         node |= {key: value for key, value in told.items() if value is not None}
+    elif queue.gpus and queue.gpu:
+        node["gpu"] = queue.gpu
     if queue.cores:
         node["cores"] = queue.cores
     if queue.memory_gib:

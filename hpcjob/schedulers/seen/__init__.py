@@ -23,7 +23,7 @@ class SeenQueue:
 
     Attributes:
         nodes: of one job. walltime_s: of one job.
-        gpus, cores, memory_gib: of its smallest node.
+        gpus, cores, memory_gib: of its smallest node. gpu: model of the GPUs of all its nodes, in the scheduler's word.
         is_default: jobs that name no queue go here. is_open: it takes jobs.
     """
 
@@ -31,6 +31,7 @@ class SeenQueue:
     nodes: int | None = None
     walltime_s: int | None = None
     gpus: int | None = None
+    gpu: str | None = None
     cores: int | None = None
     memory_gib: float | None = None
     is_default: bool = False

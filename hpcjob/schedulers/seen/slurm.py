@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from hpcjob.schedulers.commands import user_name
 from hpcjob.schedulers.seen import Ask, Seen, SeenQueue
 from hpcjob.units import seconds_of
 
-_GPUS = re.compile(r"(?:^|,)gpu:(?:[^:,(]+:)?(\d+)")
+_GPUS = re.compile(r"(?:^|,)gpu:(?:([^:,(]+):)?(\d+)")
+
+
+class _Shape(NamedTuple):
+    """The smallest node of a partition, and the models of the GPUs of all; None: GPUs whose model is not told."""
+
+    cores: int
+    memory_gib: float
+    gpus: int
+    models: frozenset[str | None]
 
 
 def look(ask: Ask, names: Sequence[str]) -> Seen:
@@ -33,7 +43,7 @@ def look(ask: Ask, names: Sequence[str]) -> Seen:
     return seen
 
 
-def _queues(text: str, shapes: dict[str, tuple[int, float, int]]) -> list[SeenQueue]:
+def _queues(text: str, shapes: dict[str, _Shape]) -> list[SeenQueue]:
     found = []
     for line in text.splitlines():
         fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
@@ -41,15 +51,16 @@ def _queues(text: str, shapes: dict[str, tuple[int, float, int]]) -> list[SeenQu
             continue
         name = fields["PartitionName"]
         limits = [int(fields[key]) for key in ("MaxNodes", "TotalNodes") if fields.get(key, "").isdigit()]
-        cores, memory_gib, gpus = shapes.get(name, (None, None, None))
+        shape = shapes.get(name)
         found.append(
             SeenQueue(
                 name,
                 nodes=min(limits, default=None),
                 walltime_s=seconds_of(fields.get("MaxTime", "")) or None,
-                gpus=gpus,
-                cores=cores,
-                memory_gib=memory_gib,
+                gpus=shape.gpus if shape else None,
+                gpu=next(iter(shape.models)) if shape and len(shape.models) == 1 else None,
+                cores=shape.cores if shape else None,
+                memory_gib=shape.memory_gib if shape else None,
                 is_default=fields.get("Default") == "YES",
                 is_open=fields.get("State", "UP") == "UP",
             )
@@ -57,16 +68,26 @@ def _queues(text: str, shapes: dict[str, tuple[int, float, int]]) -> list[SeenQu
     return found
 
 
-def _shapes(text: str) -> dict[str, tuple[int, float, int]]:
-    """Return cores, memory in GiB and GPUs of the smallest node of each partition; ``72+`` is of several kinds."""
-    shapes: dict[str, tuple[int, float, int]] = {}
+def _shapes(text: str) -> dict[str, _Shape]:
+    """Return what the nodes of each partition have; ``72+`` is of several kinds, ``gpu:h100:8`` has a type."""
+    shapes: dict[str, _Shape] = {}
     for line in text.splitlines():
         name, _, rest = line.partition("|")
         cpus, memory, gres = [*rest.split("|", 2), "", ""][:3]
         if not cpus.rstrip("+").isdigit() or not memory.rstrip("+").isdigit():
             continue
-        gpus = sum(int(count) for count in _GPUS.findall(gres))
-        one = (int(cpus.rstrip("+")), int(memory.rstrip("+")) / 1024, gpus)
+        found = _GPUS.findall(gres)
+        one = _Shape(
+            int(cpus.rstrip("+")),
+            int(memory.rstrip("+")) / 1024,
+            sum(int(count) for _, count in found),
+            frozenset(model or None for model, _ in found),
+        )
         known = shapes.get(name, one)
-        shapes[name] = (min(known[0], one[0]), min(known[1], one[1]), min(known[2], one[2]))
+        shapes[name] = _Shape(
+            min(known.cores, one.cores),
+            min(known.memory_gib, one.memory_gib),
+            min(known.gpus, one.gpus),
+            known.models | one.models,
+        )
     return shapes

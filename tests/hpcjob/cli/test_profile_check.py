@@ -16,7 +16,7 @@ import yaml
 from hpcjob.cli import main
 from hpcjob.loading.profiles import read_profile
 from tests.emulators import Emulator
-from tests.hpcjob.jobs import with_path
+from tests.hpcjob.jobs import fake_command, with_path
 
 MODULES = """
 module() {
@@ -216,3 +216,53 @@ def test_no_profile(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """None given, none in the environment or the configuration."""
     assert main(["profile", "check"]) == 2
     assert capsys.readouterr().err.startswith("hpcjob: no profile given\n")
+
+
+@pytest.mark.parametrize(
+    ("gres", "here_is", "node"),
+    [
+        ("gpu:a100:8(S:0-1)", "A100 40GB", {"gpu": "A100 40GB", "gpu_memory_gib": 40, "peak_tflops": 312}),
+        ("gpu:h100:8(S:0-1)", "h100", {"gpu": "h100"}),
+        ("gpu:a100_80gb:8", "a100_80gb", {"gpu": "a100_80gb"}),
+        ("gpu:8", "", {}),
+        ("gpu:a100:4,gpu:v100:4", "", {}),
+    ],
+)
+def test_the_model_of_a_gpu_is_the_one_that_was_seen(
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    gres: str,
+    here_is: str,
+    node: dict[str, object],
+) -> None:
+    """By the type of Slurm's gres (gres.conf(5)): another model, or none, is not given the peak of the profile's."""
+    tools, target = here / "tools", here / "found.yml"
+    fake_command(tools, "sinfo", f"[[ $1 == --version ]] && echo slurm 24.05.4 || echo 'gpu|64|512000|{gres}'")
+    fake_command(
+        tools, "scontrol", "[[ $2 == config ]] || echo PartitionName=gpu MaxNodes=16 MaxTime=7-00:00:00 State=UP"
+    )
+    fake_command(tools, "sacctmgr", "echo mine")
+    monkeypatch.setenv("PATH", with_path(tools))
+    own = {"gpus": 8, "gpu": "A100 40GB", "gpu_memory_gib": 40, "peak_tflops": 312}
+    queue = {"sizes": [{"nodes": 16, "walltime": "7-00:00:00"}]}
+    (here / "cluster_profiles").mkdir()
+    (here / "cluster_profiles" / "site.yml").write_text(
+        yaml.safe_dump({"extends": "lab", "node": own, "queues": {"gpu": queue}})
+    )
+    found = rows(capsys, "--write", str(target))[1]["queue gpu"]
+    assert found["verdict"] == ("same" if here_is in ("A100 40GB", "") else "differs")
+    assert found["here"].endswith(f"8 GPUs, {here_is}".rstrip(", "))
+    written = yaml.safe_load(target.read_text())["queues"]["gpu"]["node"]
+    assert written == {"gpus": 8, **node, "cores": 64, "memory_gib": 500.0}
+
+
+def test_a_written_profile_without_the_peak_of_its_gpus_says_so(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each MFU would be missing, which is seen weeks later."""
+    fake_command(here / "tools", "sinfo", "[[ $1 == --version ]] && echo slurm 24.05.4 || echo 'gpu|64|512000|gpu:8'")
+    fake_command(here / "tools", "scontrol", "[[ $2 == config ]] || echo PartitionName=gpu MaxNodes=16")
+    monkeypatch.setenv("PATH", with_path(here / "tools"))
+    main(["profile", "check", "-p", "lab", "--write", "found.yml"])
+    assert "note: found.yml does not say what the GPUs of gpu can do: " in capsys.readouterr().err
