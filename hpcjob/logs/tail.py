@@ -51,31 +51,36 @@ def show(target: Target, request: Request, output: Output, *, pipe: tuple[int, s
         check_ranks(wanted.ranks, target.ranks(), target.directory)
     provider = target.provider(request.view, wanted.ranks, wanted.hosts)
     sources = list(provider())
+    of_rank = "" if wanted.ranks is None else f" of rank {ranges(wanted.ranks)}"
+    is_told_later = False
     if not any(source.path.exists() for source in sources):
-        of_rank = "" if wanted.ranks is None else f" of rank {ranges(wanted.ranks)}"
         status = target.status()
-        is_told_later = (
-            request.follow and status is not None and not status.state.ended
-        )  # by `Waits`, with what changes
+        # While it is followed `Waits` tells what the job waits for, and what changes.
+        is_told_later = request.follow and status is not None and not status.state.ended
         say(target.no_log(None if is_told_later else status, of_rank) + ("; waiting" if request.follow else ""))
         if not request.follow:
             return
     if wanted.hosts is not None and target.directory is None:
         _learn_hosts(sources, wanted)
+    view = None
     if request.view == "digest":
-        _show_digest(target, request, output, sources)
+        _show_digest(target, request, output)
     else:
-        _show_view(target, request, output, sources)
+        view = _show_view(target, request, output, sources)
+    sources = list(provider())
+    if is_told_later and not any(source.path.exists() for source in sources):
+        say(target.no_log(target.status(), of_rank))
+    else:
+        say_if_nothing(view, request, output, sources)
 
 
-def _show_view(target: Target, request: Request, output: Output, sources: list[Source]) -> None:
+def _show_view(target: Target, request: Request, output: Output, sources: list[Source]) -> View[Any]:
     several = len(sources) > 1 or (target.directory is not None and request.wanted.ranks is None)
     view = _view(target, request, output, several=several)
     count = request.limit(view.default_count)
     if view.whole is not None and not request.follow and count is None and not request.wanted.active:
         _show_whole([source for source in sources if source.path.exists()], view, view.whole, output, target.hosts())
-        say_if_nothing(view, request, output, sources)
-        return
+        return view
     provider = target.provider(request.view, request.wanted.ranks, request.wanted.hosts)
     follower = Follower(provider, wanted=wanted_by(view), hosts=target.hosts())
     _tell_of_next_jobs(target, output, view)
@@ -87,10 +92,10 @@ def _show_view(target: Target, request: Request, output: Output, sources: list[S
         ended=target.ended if request.follow else None,
         since_s=request.wanted.since_s,
     )
-    say_if_nothing(view, request, output, sources)
+    return view
 
 
-def _show_digest(target: Target, request: Request, output: Output, sources: list[Source]) -> None:
+def _show_digest(target: Target, request: Request, output: Output) -> None:
     from hpcjob.logs.digest import PLAIN_LINES
     from hpcjob.logs.digest_show import show_digest
 
@@ -119,7 +124,6 @@ def _show_digest(target: Target, request: Request, output: Output, sources: list
     if partly and not request.follow:
         some = f"{partly[0]}{f' and {len(partly) - 1} more' if len(partly) > 1 else ''}"
         say(f"of {some} only the beginning and the end were read (-n all reads all; --errors and --nccl too)")
-    say_if_nothing(None, request, output, sources)
 
 
 def _digest(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import sys
@@ -12,9 +13,14 @@ import pytest
 
 from hpcjob.cli import main
 from hpcjob.logs import waiting
-from hpcjob.logs.target import resolve
+from hpcjob.logs.filters import LineFilter
+from hpcjob.logs.output import open_output
+from hpcjob.logs.tail import Request, show
+from hpcjob.logs.target import Target, resolve
+from hpcjob.states import State
 from hpcjob.tracking.index import append
 from hpcjob.tracking.records import Record
+from hpcjob.tracking.status import Status
 
 from .conftest import tail
 
@@ -102,3 +108,14 @@ def test_a_scheduler_that_does_not_answer_is_said(
     monkeypatch.setattr("hpcjob.tracking.job_ended", slow)
     assert resolve(["12"]).ended()
     assert "the scheduler has not answered yet" in capsys.readouterr().err
+
+
+def test_follow_of_a_job_that_ends_without_a_log_says_how(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Cancelled while it waited: there was nothing to show, and never will be."""
+    states = iter([Status(State.PENDING), Status(State.CANCELLED, reason="DependencyNeverSatisfied")])
+    target = Target(directory=tmp_path, job_id="12", ended=lambda: True, status=lambda: next(states))
+    show(target, Request("digest", LineFilter(), follow=True), open_output(io.StringIO(), json=False))
+    assert capsys.readouterr().err.splitlines() == [
+        f"hpcjob tail: no log yet in {tmp_path}; waiting",
+        f"hpcjob tail: no log yet in {tmp_path}; the job is CANCELLED (DependencyNeverSatisfied)",
+    ]
