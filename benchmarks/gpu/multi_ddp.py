@@ -45,7 +45,7 @@ def ddp(ranks: Ranks, folder: Path, arguments: dict[str, Any]) -> dict[str, Any]
         compile_blocks(model, cfg.seq_length, device, model_dtype(cfg.precision))
     model.fused_head_loss = kernels.fused_head_loss
     step = _ddp_step(model, cfg, device, replicated=ranks.world_size > 1)
-    observed = Observed(cfg.train_iters, arguments.get("profiled", False))
+    observed = Observed(cfg.train_iters, arguments.get("profiled", 0))
     watched = observed.wrap(lambda _engine, batches, _iteration: step(next(batches)))
     batches = _random_batches(cfg, vocabulary, device, ranks.rank)
     ms = []

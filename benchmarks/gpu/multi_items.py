@@ -14,6 +14,13 @@ BEHIND = 3
 """Iterations behind the checkpoint, which those that load it do again."""
 SAVED_AT = 9
 PRECISIONS = {"bf16": "bfloat16", "fp32": "fp32"}
+OTHER_CUT = "one, other cut"
+ONE_MICRO_STEP = "one micro-step"
+
+
+def same_cut(name: str) -> str:
+    """Return the curve of one GPU whose micro-batches are as large as another curve's; ``one`` where there is none."""
+    return OTHER_CUT if name.startswith("dp") and ONE_MICRO_STEP not in name else "one"
 
 
 @dataclass(frozen=True)
@@ -38,10 +45,13 @@ class Plan:
         found.append(self._bandwidth())
         first, *others = self.sizes
         found += self._speeds(first)
+        # Side by side, one GPU each.
+        found += [self._alone_with_deepspeed(size, gpu % self.gpus) for gpu, size in enumerate(self.sizes)]
+        found.append(self._pipelined(first))
         found += [self._kill(), *self._written(), *self._curves(), *self._reloads()]
         for size in others:
-            found += self._speeds(size)
-        return found + [self._alone_with_deepspeed(size, gpu % self.gpus) for gpu, size in enumerate(self.sizes)]
+            found += [*self._speeds(size), self._pipelined(size)]
+        return found
 
     def _bandwidth(self) -> Item:
         sizes = [2**16, 2**20] if self.tiny else [2**20, 2**24, 2**26, 2**29, 2**30, 2**32]
@@ -123,9 +133,9 @@ class Plan:
                 yield self._curve(f"{precision} {name}", precision, layout, 4)
             layouts = self._layouts(precision)
             # How far rounding alone moves a curve: the reference again, its batch cut otherwise.
-            more = {"one, other cut": (layouts["one"], 8)}
+            more = {OTHER_CUT: (layouts["one"], 8)}
             if "dp2 z1 direct" in layouts:
-                more["dp2 z1 direct, one micro-step"] = (layouts["dp2 z1 direct"], 1)
+                more[f"dp2 z1 direct, {ONE_MICRO_STEP}"] = (layouts["dp2 z1 direct"], 1)
             for name, (layout, accumulation) in more.items():
                 yield self._curve(f"{precision} {name}", precision, layout, accumulation)
 
@@ -177,7 +187,6 @@ class Plan:
             (f"dp{n}", data, 1),
             (f"dp{n}, deepspeed", replace(data, implementation="deepspeed"), 1),
             (f"tp{n}", Layout(tensor=n, implementation="direct"), 1),
-            (f"pp{n}", Layout(pipeline=n, implementation="direct"), 16),
         ]
         yield self._speed(size, *rows[0], micro, (0,))
         yield self._ddp(size, 1, micro, (n - 1,))  # beside it, on another GPU
@@ -185,6 +194,10 @@ class Plan:
             yield self._speed(size, *row, micro, tuple(range(n)))
             if row[1] == data:
                 yield self._ddp(size, n, micro, tuple(range(n)))
+
+    def _pipelined(self, size: str) -> Item:
+        layout = Layout(pipeline=self.gpus, implementation="direct")
+        return self._speed(size, f"pp{self.gpus}", layout, 16, 2 if self.tiny else 8, tuple(range(self.gpus)))
 
     def _alone_with_deepspeed(self, size: str, gpu: int) -> Item:
         return self._speed(size, "one, deepspeed", Layout(implementation="deepspeed"), 1, 2 if self.tiny else 8, (gpu,))
@@ -197,12 +210,13 @@ class Plan:
         if self.tiny and layout.tensor == layout.pipeline == 1:
             keys["kernels"] = {"fused_head_loss": True}  # as a GPU would choose
         path = self._config(f"speed {size} {name}", size, layout, "bf16", micro, gas, iterations, **keys)
-        arguments = {"config": path, "profiled": layout.ranks > 1, "rough": True}
+        # All steps of a log interval, the first profiled one not counted; of long steps one.
+        arguments = {"config": path, "profiled": 1 + interval, "rough": True}
         return Item(f"speed {size} {name}", "multi_train:train", layout.ranks, arguments, 100, gpus, alone=True)
 
     def _ddp(self, size: str, ranks: int, micro: int, gpus: tuple[int, ...]) -> Item:
         name = f"speed {size} {'one' if ranks == 1 else f'dp{ranks}'}, DDP"
         path = self._config(name, size, Layout(data=ranks), "bf16", micro, 1, 6 if self.tiny else 16, log_interval=1)
         vocabulary = 4096 if self.tiny else VOCABULARY
-        arguments = {"config": path, "profiled": ranks > 1, "vocabulary": vocabulary}
+        arguments = {"config": path, "profiled": 2, "vocabulary": vocabulary}
         return Item(name, "multi_ddp:ddp", ranks, arguments, 100, gpus, alone=True)

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
-from multi_items import BEHIND, PRECISIONS
+from multi_curves import curve_lines, first_rank, reload_lines
 from multi_layouts import CONFIGS, VOCABULARY
 from multi_predict import NVLINK_BYTES_PER_S, Shape, peak_gib, step_ms
+from multi_profile import KINDS
 
-BOUNDS = {"fp32": 1e-4, "bf16": 1e-2}
-"""Largest relative difference of a loss from the reference's that the curves and loaded checkpoints may have."""
 SEQUENCE, MICRO_BATCH = 2048, 8
 
 Results = Mapping[str, Mapping[str, Any]]
@@ -20,18 +19,12 @@ Results = Mapping[str, Mapping[str, Any]]
 
 def table(results: Results) -> str:
     """Return all tables that there are results for."""
-    parts = (_machine, _bandwidth, _curves, _reloads, _kill, _speeds, _failed)
+    parts = (_machine, _bandwidth, curve_lines, reload_lines, _kill, _speeds, _failed)
     return "\n".join(line for part in parts for line in part(results))
 
 
-def _found(results: Results, name: str) -> Mapping[str, Any] | None:
-    """Return what the item's first rank returned, if it succeeded."""
-    ranks = results.get(name, {}).get("ranks")
-    return ranks[0] if ranks else None
-
-
 def _machine(results: Results) -> Iterator[str]:
-    found = _found(results, "machine")
+    found = first_rank(results, "machine")
     if found:
         yield ", ".join(f"{key} {value}" for key, value in found.items())
 
@@ -43,7 +36,7 @@ def _failed(results: Results) -> Iterator[str]:
 
 
 def _bandwidth(results: Results) -> Iterator[str]:
-    found = _found(results, "bandwidth")
+    found = first_rank(results, "bandwidth")
     if not found:
         return
     yield f"\nbus bandwidth, GB/s ({found['transport']}; expected of large messages {NVLINK_BYTES_PER_S / 1e9:.0f})"
@@ -56,59 +49,8 @@ def _bandwidth(results: Results) -> Iterator[str]:
         yield f"{size / 2**20:>8.3g}" + "".join(f"{row[kind]:>16.1f}" for kind in kinds)
 
 
-def deviation(losses: list[float], reference: list[float]) -> float:
-    """Return the largest relative difference of two curves; infinite where they have no common length or no number."""
-    if len(losses) != len(reference) or None in losses or None in reference:
-        return float("inf")
-    return max(abs(one - other) / abs(other) for one, other in zip(losses, reference, strict=True))
-
-
-def _curves(results: Results) -> Iterator[str]:
-    for precision in PRECISIONS:
-        reference = _found(results, f"curve {precision} one")
-        if not reference:
-            continue
-        yield (
-            f"\n{len(reference['losses'])} losses in {precision} against one GPU's ({reference['losses'][0]:.4f} to "
-            f"{reference['losses'][-1]:.4f}); bound {BOUNDS[precision]:g}"
-        )
-        for name in results:
-            found = _found(results, name)
-            if not name.startswith(f"curve {precision} ") or not found or found is reference:
-                continue
-            loss = deviation(found["losses"], reference["losses"])
-            norm = deviation(found["grad_norms"], reference["grad_norms"])
-            verdict = "ok" if loss <= BOUNDS[precision] else "TOO FAR"
-            yield f"  {name.split(' ', 2)[2]:<24} loss {loss:.2e}   gradient norm {norm:.2e}   {verdict}"
-
-
-def _reloads(results: Results) -> Iterator[str]:
-    for precision in PRECISIONS:
-        rows = {
-            name: found
-            for name in results
-            if name.startswith(f"reload {precision} ") and (found := _found(results, name))
-        }
-        if not rows:
-            continue
-        columns = list(dict.fromkeys(column for found in rows.values() for column in found["losses"]))
-        yield (
-            f"\n{precision}: checkpoint written by the layout above, loaded by the one on the "
-            f"left; {BEHIND} losses behind it against the writer's own, bound {BOUNDS[precision]:g}"
-        )
-        yield " " * 20 + "".join(f"{column:>15}" for column in columns)
-        for name, found in rows.items():
-            cells = []
-            for column in columns:
-                written = _found(results, f"written {precision} {column}")
-                own = written["losses"][-BEHIND:] if written else []
-                far = deviation(found["losses"].get(column, []), own)
-                cells.append(f"{far:>13.1e}{' ' if far <= BOUNDS[precision] else '!'} ")
-            yield f"  {name.split(' ', 2)[2]:<18}" + "".join(cells)
-
-
 def _kill(results: Results) -> Iterator[str]:
-    found = _found(results, "kill")
+    found = first_rank(results, "kill")
     if not found:
         return
     yield (
@@ -126,6 +68,7 @@ def _speeds(results: Results) -> Iterator[str]:
     sizes = dict.fromkeys(name.split()[1] for name in results if name.startswith("speed "))
     for size in sizes:
         yield from _speed_of(results, size)
+        yield from _kinds_of(results, size)
 
 
 def _shape(size: str) -> Shape | None:
@@ -163,6 +106,32 @@ def _speed_of(results: Results, size: str) -> Iterator[str]:
             f"{_share(speed, n, _tokens_per_ms(alone) if alone else None):>9}"
             f"{comm:>9.1f}{exposed:>9.1f}{peaks:>20}{expected_gib:>10}"
         )
+
+
+def _kinds_of(results: Results, size: str) -> Iterator[str]:
+    """Yield what kernels of each kind take of a step, and the longest times in which nothing computes."""
+    rows = {
+        f"{name.removeprefix(f'speed {size} ')} {number}": rank
+        for name, result in results.items()
+        if name.startswith(f"speed {size} ")
+        for number, rank in enumerate(result.get("ranks", ()))
+        if "kinds_ms" in rank
+    }
+    if not rows:
+        return
+    kinds = [*KINDS, "other"]
+    columns = [*kinds, "exposed", "idle in", "between", "step"]
+    yield f"\n{size}: ms a step on each rank {'':<4}" + "".join(f"{column:>10}" for column in columns)
+    for name, rank in rows.items():
+        values = [rank["kinds_ms"].get(one, 0.0) for one in kinds]
+        values += [rank["exposed_ms"], rank["idle_ms"]["inside"], rank["idle_ms"]["between"], rank["span_ms"]]
+        yield f"  {name:<{len(size) + 28}}" + "".join(f"{value:>10.2f}" for value in values)
+    for name, rank in rows.items():
+        for gap in rank["gaps"][:3]:
+            yield (
+                f"  {name:<24} {gap['ms']:.2f} ms {gap['where']} step {gap['step']} ({gap['collective_ms']:.2f} of a "
+                f"collective): {gap['before']} .. {gap['behind']}"
+            )
 
 
 def _ms(ranks: list[Mapping[str, Any]]) -> float:

@@ -66,10 +66,10 @@ def _matmul_tflops(size: int = 8192, seconds: float = 2.0) -> float:
 
 
 class Observed:
-    """Watches an engine's steps: memory after the first ones, and a profile of the last two."""
+    """Watches an engine's steps: memory after the first ones, and a profile of the last ``profiled``."""
 
-    def __init__(self, steps: int, profiled: bool):
-        self._steps, self._taken = steps, 0
+    def __init__(self, steps: int, profiled: int):
+        self._steps, self._taken, self._profiled = steps, 0, profiled
         self._profile = Profile() if profiled else None
         self.found: dict[str, Any] = {}
 
@@ -81,15 +81,19 @@ class Observed:
             if self._taken == WARM_STEPS + 1 and torch.cuda.is_available():
                 torch.cuda.reset_peak_memory_stats()
             last = self._steps - self._taken
-            if last == 1 and self._profile is not None:
+            if self._profile is None:
+                done = step(engine, batches, iteration)
+                if last == 0:
+                    self._memory()
+                return done
+            if last == self._profiled - 1:
                 self._memory()
                 self._profile.start()
-            done = step(engine, batches, iteration)
+            if last >= self._profiled:
+                return step(engine, batches, iteration)
+            done = self._profile.marked(lambda: step(engine, batches, iteration))
             if last == 0:
-                if self._profile is not None:
-                    self.found |= self._profile.stop(steps=2)
-                else:
-                    self._memory()
+                self.found |= self._profile.stop()
             return done
 
         return watched
@@ -106,7 +110,7 @@ def train(ranks: Ranks, folder: Path, arguments: dict[str, Any]) -> dict[str, An
     """Run the real trainer.
 
     Args:
-        arguments: ``config``, a GPT-NeoX YAML; ``profiled``: whether the last two steps are; ``saved_at``: the one
+        arguments: ``config``, a GPT-NeoX YAML; ``profiled``: how many of the last steps are; ``saved_at``: the one
             iteration whose checkpoint is wanted; ``rough``: whether any weights will do.
     """
     from neoxlite.training import run
@@ -116,7 +120,7 @@ def train(ranks: Ranks, folder: Path, arguments: dict[str, Any]) -> dict[str, An
 
     cfg = load_config(arguments["config"], world_size=ranks.world_size)
     kind = Engine if cfg.pipe_parallel_size <= 1 else PipelineEngine
-    observed = Observed(cfg.train_iters, arguments.get("profiled", False))
+    observed = Observed(cfg.train_iters, arguments.get("profiled", 0))
     kind.train_step = observed.wrap(kind.train_step)  # type: ignore[method-assign] # this process does nothing else
     if "saved_at" in arguments:
         _save_only(arguments["saved_at"])

@@ -18,7 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks" / "gpu"))
 
 import multi
 import multi_schedule
-from multi_items import BEHIND, Plan
+import yaml
+from multi_items import BEHIND, OTHER_CUT, Plan, same_cut
 from multi_layouts import Layout, config
 from multi_predict import Shape, peak_gib, step_ms
 from multi_schedule import Schedule
@@ -43,6 +44,25 @@ def test_items_for_two_and_for_four_gpus(tmp_path: Path) -> None:
         for number, item in enumerate(items):
             assert {*item.needs, *item.after} <= {before.name for before in items[:number]}
             assert item.ranks == 1 or len(item.gpus) == item.ranks
+
+
+def test_curves_are_held_against_one_of_the_same_cut(tmp_path: Path) -> None:
+    """Whose micro-batches have as many sequences, but for the one curve that has none such."""
+    made = {
+        item.name.split(" ", 2)[2]: item for item in plan(tmp_path, 4).items() if item.name.startswith("curve bf16")
+    }
+    micro = {name: load(item)["train_micro_batch_size_per_gpu"] for name, item in made.items()}
+    assert {name for name in micro if micro[name] != micro[same_cut(name)]} == {
+        OTHER_CUT,
+        "dp2 z1 direct, one micro-step",
+    }
+    assert {same_cut(name) for name in micro} == {"one", OTHER_CUT}
+
+
+def load(item: Item) -> dict[str, Any]:
+    """Return the configuration of an item."""
+    values: dict[str, Any] = yaml.safe_load(Path(item.arguments["config"]).read_text())
+    return values
 
 
 # Largest sum of tensors measured on an H200, GiB: bf16 weights and gradients, fp32 states, nothing recomputed.
@@ -82,28 +102,6 @@ def test_steps_by_arithmetic() -> None:
     # Laid flat, sent, measured, and updated in halves: bytes a parameter.
     replicas = computed + (4 + 2 + 15) * 1.414648 / 3.7 + 1.414648 / 360 * 1000
     assert step_ms(shape, 256.3, engine="direct", data=2) == pytest.approx(replicas, rel=1e-3)
-
-
-def test_table_of_speeds() -> None:
-    """Of the steps that count, beside n times one GPU and beside its own variant alone."""
-    from multi_table import table
-
-    def row(ms: float, tokens: int, ranks: int) -> dict[str, Any]:
-        return {"ranks": [{"ms": [999.0, ms, ms, ms, 999.0, 999.0], "tokens": tokens}] * ranks, "seconds": 1.0}
-
-    known = {"speed tiny one": row(100, 1000, 1), "speed tiny one, DDP": row(125, 1000, 1)}
-    known |= {"speed tiny dp2, DDP": row(125, 1900, 2), "speed tiny tp2": row(80, 1000, 2)}
-    cells = {line.split("  ")[3]: line.split() for line in table(known).splitlines() if line.startswith("      ")}
-    assert cells["dp2, DDP"][2:] == ["15,200", "125.0", "76.0%", "95.0%", "0.0", "0.0"]
-    assert cells["tp2"][1:] == ["12,500", "80.0", "62.5%", "0.0", "0.0"]
-
-
-def test_what_other_kernels_hide() -> None:
-    """Two collectives of 4 and 2 ms, of which computing leaves 1 and 2 uncovered."""
-    from multi_profile import exposure
-
-    found = exposure([(1.0, 5.0), (10.0, 12.0)], [(0.0, 3.0), (4.0, 8.0)])
-    assert found == {"collectives": 6.0, "compute": 7.0, "exposed": 3.0, "span": 12.0}
 
 
 # What items do below; called in forked processes.
@@ -155,7 +153,7 @@ def test_each_item_has_its_end_and_its_result_on_the_disk(tmp_path: Path, monkey
 def test_curves_and_checkpoints_of_two_layouts(world: Any, text_data: str, tmp_path: Path) -> None:
     """One process, and two replicas with the direct optimizer: one curve, and each goes on from the other's save."""
     import multi_train
-    from multi_table import BOUNDS, deviation
+    from multi_curves import BOUNDS, deviation
 
     iterations, saved_at = 20, 20 - BEHIND
     layouts = {"one": Layout(implementation="deepspeed"), "dp2": Layout(data=2, implementation="direct")}
