@@ -16,6 +16,7 @@ from typing import IO, Any, Final
 
 from neoxlite.data.system_errors import writing
 from neoxlite.errors import NeoxliteError
+from neoxlite.launch.ending import tell_why
 
 _POLL_S: Final = 0.1
 _PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
@@ -40,6 +41,8 @@ def make_run_folder(where: Path) -> Path:
 def run_script(script: str, folder: Path) -> int:
     """Run a launch script in ``folder`` to its end, with its log on stdout, and return its exit code.
 
+    Why it failed is told last, on stderr: see `neoxlite.launch.ending`.
+
     SIGINT, SIGTERM, SIGHUP and SIGUSR2 go on to it: the first asks a training to save and end, a second ends it at
     once. If this process is killed, the run is asked to end as by SIGTERM.
 
@@ -61,11 +64,15 @@ def run_script(script: str, folder: Path) -> int:
         ) as process,
     ):
         signals.go_to(process)
+        log = folder / f"{process.pid}_job.out"
         try:
-            _show(process, folder / f"{process.pid}_job.out")
+            _show(process, log)
         except BrokenPipeError:  # nobody reads any more: the run goes on, its log is in the folder
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _code(process.wait())
+        code = _code(process.wait())
+    if log.exists():
+        tell_why(folder, code)
+    return code
 
 
 def _show(process: subprocess.Popen[bytes], log: Path) -> None:

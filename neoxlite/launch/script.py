@@ -1,6 +1,7 @@
 """The script that starts a run: the job script of hpcjob for this machine, over the hosts of a hostfile.
 
-The launch lines, and what oversees each rank and ends all when one dies, are hpcjob's own, which is imported here only.
+The launch lines, and what oversees each rank and ends all when one dies, are hpcjob's own, which is imported here, and
+in `neoxlite.launch.ending`, only.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from neoxlite.data.system_errors import reading
 from neoxlite.errors import ConfigError
 from neoxlite.launch.allocation import several_nodes
 from neoxlite.launch.hosts import Hosts, choose_hosts, filtered, is_this_machine, read_hostfile, this_machine
+from neoxlite.training.first_voice import named_rank, rank_0_speaks_first
 
 JOB_HOSTFILE: Final = Path("/job/hostfile")  # where DeepSpeed looks for one that nobody named
 _LAUNCHERS: Final = {"pdsh": "pdsh", "openmpi": "mpirun"}
@@ -24,6 +25,12 @@ _INSTEAD: Final = {
     "slurm": "in a Slurm job: srun python -m neoxlite train ...; or let hpcjob write and submit the job",
     "mvapich": "use launcher: openmpi, or pdsh",
 }
+# Of torchrun, Open MPI, and MPICH and Intel MPI: a rank, the world size, and that of a process which is no rank.
+_RANKS: Final = (
+    ("RANK", "WORLD_SIZE", "1"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", None),
+    ("PMI_RANK", "PMI_SIZE", "1"),
+)
 # As DeepSpeed sends them to other hosts (launcher/runner.py at 65d9f992), and what else changes how a rank runs.
 _PREFIXES: Final = ("MLFLOW", "PYTHON", "MV2", "UCX", "NCCL", "CUDA_", "OMP_", "GLOO_", "TORCH_", "FI_")
 _OF_THIS_MACHINE: Final = frozenset({"CUDA_VISIBLE_DEVICES", "NCCL_DEBUG_FILE"})
@@ -94,11 +101,7 @@ def launch_settings(request: Request, environ: Mapping[str, str]) -> Settings:
     Raises:
         ConfigError: a file, a key or the hostfile is wrong, or this process is a rank of a run already.
     """
-    if ("RANK" in environ and environ.get("WORLD_SIZE", "1") != "1") or "OMPI_COMM_WORLD_RANK" in environ:
-        raise ConfigError(
-            "this process is one rank of a run already: a launcher started it",
-            hint="start `neoxlite train` in its place, or launch once, outside",
-        )
+    _refuse_ranks(environ)
     keys = _keys(request)
     hostfile, note = _hostfile(request.hostfile, keys["hostfile"], environ)
     if hostfile is None:
@@ -122,6 +125,17 @@ def launch_settings(request: Request, environ: Mapping[str, str]) -> Settings:
         _environment(hosts, environ),
         note,
     )
+
+
+def _refuse_ranks(environ: Mapping[str, str]) -> None:
+    """Raise ConfigError in each process of a launcher, of which one is heard: as many runs would be started."""
+    for rank, size, alone in _RANKS:
+        if rank in environ and environ.get(size, "1") != alone:
+            with rank_0_speaks_first(named_rank(environ)):
+                raise ConfigError(
+                    f"this process is one rank of a run already ({rank}={environ[rank]}): a launcher started it",
+                    hint="start `neoxlite train` in its place, or launch once, outside",
+                )
 
 
 def _this_machine(keys: Mapping[str, Any], note: str | None, environ: Mapping[str, str]) -> Hosts:

@@ -1,13 +1,19 @@
-"""One message where all ranks fail alike. Imports no torch."""
+"""One message where all ranks fail alike, and one at the end of torchrun's page. Imports no torch."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
+from neoxlite.common.files import write_whole
 from neoxlite.errors import NeoxliteError
+from neoxlite.training.outcome import one_line
 
 _FIRST_S: Final = 2.0
 
@@ -21,7 +27,38 @@ def rank_0_speaks_first(rank: int) -> Iterator[None]:
     """
     try:
         yield
-    except NeoxliteError:
+    except NeoxliteError as error:
+        if not _is_of_another_rank(error):
+            _tell_torchrun(f"neoxlite: {error}")
         if rank > 0:
             time.sleep(_FIRST_S)
         raise
+    except Exception as error:
+        _tell_torchrun(one_line(error))
+        raise
+
+
+def named_rank(environ: Mapping[str, str]) -> int:
+    """Return the rank that a launcher's variable names, before anything is known of its world; 0 where none does."""
+    for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"):
+        text = environ.get(name, "")
+        if text.isdecimal():
+            return int(text)
+    return 0
+
+
+def _is_of_another_rank(error: NeoxliteError) -> bool:
+    module = sys.modules.get("neoxlite.parallel.distributed")  # imported here it would bring torch
+    return module is not None and isinstance(error, module.PeerLostError)
+
+
+def _tell_torchrun(text: str) -> None:
+    """Leave an error where torchrun looks for it: it ends its page with that of the first rank to fail.
+
+    Its format: torch/distributed/elastic/multiprocessing/errors/error_handler.py, record_exception.
+    """
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if path:
+        told = {"message": {"message": text, "extraInfo": {"timestamp": str(int(time.time()))}}}
+        with contextlib.suppress(OSError):
+            write_whole(Path(path), json.dumps(told))

@@ -20,6 +20,7 @@ from forked_worlds import write_dataset
 
 from neoxlite.cli import main
 from neoxlite.errors import ConfigError
+from neoxlite.launch.ending import tell_why
 from neoxlite.launch.settings import Request, launch_settings
 
 KEYS: dict[str, Any] = {
@@ -220,11 +221,22 @@ def test_secrets_are_not_in_the_script(capsys: pytest.CaptureFixture[str], monke
     assert "xyzzy" not in script
 
 
-@pytest.mark.parametrize("variables", [{"RANK": "0", "WORLD_SIZE": "2"}, {"OMPI_COMM_WORLD_RANK": "1"}])
-def test_no_launch_inside_a_launch(variables: Mapping[str, str]) -> None:
-    """mpirun -np 8 neoxlite launch would start eight runs."""
+@pytest.mark.parametrize(
+    ("variables", "waits"),
+    [
+        ({"RANK": "0", "WORLD_SIZE": "2"}, 0),
+        ({"OMPI_COMM_WORLD_RANK": "1"}, 1),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, 0),
+        ({"PMI_RANK": "3", "PMI_SIZE": "4"}, 1),
+    ],
+)
+def test_no_launch_inside_a_launch(variables: Mapping[str, str], waits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """mpirun -np 8 neoxlite launch would start eight runs; one of the eight says so, the others wait for their end."""
+    waited: list[float] = []
+    monkeypatch.setattr("neoxlite.training.first_voice.time.sleep", waited.append)
     with pytest.raises(ConfigError, match="one rank of a run already"):
         launch_settings(Request("train", ["configs/run.yml"]), {**NO_GPU, **variables})
+    assert waited == [2.0] * waits
 
 
 RUNNER = textwrap.dedent("""
@@ -238,8 +250,8 @@ RUNNER = textwrap.dedent("""
 HEAD = 'echo "folder ${0%/*}"\nexec >"${0%/*}/$$_job.out" 2>&1\n'
 
 
-def started(script: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", RUNNER, script], stdout=subprocess.PIPE, text=True)
+def started(script: str, **more: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", RUNNER, script], stdout=subprocess.PIPE, text=True, **more)
 
 
 @pytest.fixture
@@ -261,6 +273,51 @@ def test_the_code_and_all_of_the_log_come_through(end: str, code: int) -> None:
     first, *lines = out.split("\n")
     assert first.startswith("folder ")
     assert lines == [*map(str, range(1, 20001)), "no newline"]
+
+
+def test_a_failure_ends_with_its_cause() -> None:
+    """What only rank 1 has found is told below torchrun's page, which names the signal that rank 0 was ended with."""
+    script = textwrap.dedent("""
+        printf 'neoxlite: data_path: 文書.idx is damaged\\n          Copy it again.\\n' >"${0%/*}/$$_1_log.out"
+        cat <<PAGE
+        neoxlite: rank 0 lost the other ranks: Connection closed by peer [127.0.0.1]:45986.
+        torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+        ============================================================
+        env FAILED
+        ------------------------------------------------------------
+        Root Cause (first observed failure):
+        [0]:
+          time      : 2026-11-30_23:23:12
+          host      : localhost
+          rank      : 1 (local_rank: 1)
+          exitcode  : 2 (pid: 9172)
+          error_file: <N/A>
+          traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+        ============================================================
+        PAGE
+        exit 1
+    """)
+    done = started(HEAD + script, stderr=subprocess.PIPE)
+    out, error = done.communicate(timeout=240)
+    assert done.returncode == 1
+    assert out.rstrip().endswith("=====")
+    head, *lines = error.splitlines()
+    assert head.startswith("neoxlite launch: the run ended with code 1; its logs: outputs/")
+    assert lines[0] == "cause      data_path: 文書.idx is damaged"
+    assert lines[-1] == "fix        Copy it again."
+
+
+@pytest.mark.parametrize(("code", "told"), [(0, False), (85, False), (86, False), (130, False), (1, True), (137, True)])
+def test_an_end_without_an_explanation(
+    code: int, told: bool, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is told of an end as asked; of a failure that cannot be explained, the command that does it."""
+    monkeypatch.setitem(sys.modules, "hpcjob.logs.explain.command", None)
+    tell_why(place / "実行", code)
+    error = capsys.readouterr().err
+    assert error.startswith(f"neoxlite launch: the run ended with code {code}; ") is told
+    assert (f"why: hpcjob explain {place}/実行" in error) is told
+    assert bool(error) is told
 
 
 def test_the_run_outlives_its_reader(place: Path) -> None:
@@ -334,7 +391,7 @@ def test_a_folder_that_cannot_be_made_is_named(
 
 
 def test_without_hpcjob(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trainer knows hpcjob in this one place: launching says what is missing, and what to do without it."""
+    """The trainer knows hpcjob in launching alone, which says what is missing, and what to do without it."""
     monkeypatch.setitem(sys.modules, "hpcjob.render", None)
     assert main(["launch", "--print", "-d", "configs", "run.yml"]) == 1
     error = capsys.readouterr().err

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from forked_worlds import TINY, train_rank, write_dataset
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from neoxlite.errors import ConfigError, NeoxliteError
+from neoxlite.parallel.distributed import PeerLostError
 from neoxlite.training.agreement import differences
 from neoxlite.training.environment import RunFiles
 from neoxlite.training.first_voice import rank_0_speaks_first
@@ -103,6 +105,37 @@ def test_rank_0_is_the_first_to_tell_an_error(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(type(error)), rank_0_speaks_first(rank):
             raise error
     assert waits == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            ConfigError("seq_length: 語 is wrong", hint="give a number"),
+            "neoxlite: seq_length: 語 is wrong\n  give a number",
+        ),
+        (MemoryError("${no} room\nat all"), "MemoryError: ${no} room"),
+        (PeerLostError("rank 0 lost the other ranks"), None),
+        (KeyboardInterrupt(), None),
+    ],
+)
+def test_torchrun_s_page_ends_with_the_error(
+    error: BaseException, told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As torch itself reads and shows it; a rank that only lost the others is not the first to fail."""
+    path = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(path))
+    with pytest.raises(type(error)), rank_0_speaks_first(0):
+        raise error
+    assert path.exists() is (told is not None)
+    failed = ProcessFailure(local_rank=1, pid=10, exitcode=2, error_file=str(path))
+    later = ProcessFailure(local_rank=0, pid=11, exitcode=-15, error_file="")
+    later.timestamp += 5
+    page = ChildFailedError("neoxlite", {0: later, 1: failed}).format_msg()
+    assert page.rstrip("=").endswith(f"  traceback : {told or failed.message}\n")
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "gone" / "error.json"))
+    with pytest.raises(type(error)), rank_0_speaks_first(0):
+        raise error
 
 
 def test_gpus_that_torch_does_not_see(deepspeed_ready: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
