@@ -20,6 +20,7 @@ from hpcjob.errors import InputError
 from hpcjob.logs.rulebook import Rule
 from hpcjob.logs.topics import TOPICS
 from hpcjob.logs.versions import Condition
+from neoxlite.common.printable import tell
 
 _HINT = 'docs/logs.md, "A rule of your own", describes the keys of a rule'
 _NESTED = re.compile(r"[*+}]\)[*+{]")
@@ -59,6 +60,15 @@ def read_own(path: Path) -> list[Rule]:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}", hint="check that the file can be read") from error
     return _rules(documents)
+
+
+def read_found(path: Path) -> list[Rule]:
+    """Read the rules of a user's file; of one with a fault none, and the fault is told on stderr."""
+    try:
+        return read_own(path)
+    except InputError as error:
+        tell(f"warning: {error.message}\n{' ' * 8}the rules of this file are left out; {error.hint}")
+        return []
 
 
 def _document(node: yaml.Node, data: Any, path: Path) -> Document:

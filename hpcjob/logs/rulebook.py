@@ -184,17 +184,24 @@ def load(*names: str) -> Rulebook:
 
 
 @lru_cache
-def load_errors(*own: Path) -> Rulebook:
-    """Return the rules about errors: those of the user's ``own`` files first, then the shipped ones.
+def load_errors(*named: Path, found: tuple[Path, ...] = ()) -> Rulebook:
+    """Return the rules about errors: those of the user's own files first, then the shipped ones.
+
+    Args:
+        named: files that the user named for this command; found: of `own_files`. One with a fault is left out, which is
+            told on stderr: it may be somebody else's, and the log is to be read now.
 
     Raises:
-        InputError: one of the user's files cannot be read, or a rule in it has a fault.
+        InputError: a named file cannot be read, or a rule in it has a fault.
     """
     mine: list[Rule] = []
-    if own:
-        from hpcjob.logs.own_rules import read_own
+    if named or found:
+        from hpcjob.logs.own_rules import read_found, read_own
 
-        mine = [rule for path in own for rule in read_own(path)]
+        mine = [
+            *(rule for path in named for rule in read_own(path)),
+            *(rule for path in found for rule in read_found(path)),
+        ]
     replaced = {rule.id for rule in mine}
     theirs = (rule for name in ERRORS for rule in shipped()[name])
     return Rulebook([*mine, *(rule for rule in theirs if rule.id not in replaced)])
@@ -214,11 +221,11 @@ def shipped() -> dict[str, list[Rule]]:
     return rules
 
 
-def own_files() -> list[Path]:
+def own_files() -> tuple[Path, ...]:
     """Return the user's rule files: ``log_rules/*.yml`` here, in the configuration folder and in ``HPCJOB_PATH``."""
     folders = [Path(), resources.config_dir()]
     folders += [expanded(part) for part in os.environ.get("HPCJOB_PATH", "").split(os.pathsep) if part]
-    return [file.absolute() for folder in folders for file in sorted((folder / "log_rules").glob("*.yml"))]
+    return tuple(file.absolute() for folder in folders for file in sorted((folder / "log_rules").glob("*.yml")))
 
 
 def read(path: Path) -> list[Rule]:

@@ -218,7 +218,7 @@ def _failures(target: Target) -> FailureReport:
     from hpcjob.logs.failures import FailureReport
     from hpcjob.logs.rulebook import load_errors, own_files
 
-    book = load_errors(*own_files())
+    book = load_errors(found=own_files())
     return FailureReport(book=book) if target.directory is None else FailureReport(target.ending, book=book)
 
 

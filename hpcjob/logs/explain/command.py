@@ -38,7 +38,7 @@ def explained(words: Sequence[str], *, profile: str | None = None, rules: Sequen
     Raises:
         HpcjobError: nothing of that name, or something that cannot be read.
     """
-    book = load_errors(*rules, *own_files())
+    book = load_errors(*rules, found=own_files())
     sources: list[Source] = []
     if tuple(words) == (STANDARD_INPUT,):
         target = Target()

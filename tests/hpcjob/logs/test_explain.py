@@ -340,3 +340,29 @@ def test_a_flood_is_one_cause() -> None:
     verdict = verdict_of(flood + "[rank2]: RuntimeError: CUDA error: device-side assert triggered\n")
     assert (verdict.code, verdict.others) == (74, [])
     assert len(verdict.evidence) == 1
+
+
+def test_a_found_rule_file_with_a_fault_stops_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be an old one at home, or a colleague's: file, line and fault are told, the other rules go on."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.log").write_text("LM_LICENSE: no answer\nKeyError: 'x'\n")
+    folder = tmp_path / "log_rules"
+    folder.mkdir()
+    sound = "- {id: lic, topic: launch, role: cause, literal: LM_, say: no licence, source: wiki, match: [LM_]}\n"
+    (folder / "a.yml").write_text(f"{sound}- id: ours\n  role: panic\n")
+    (folder / "b.yml").write_text(sound)
+    for command in (["tail", "--errors"], ["tail"], ["explain"]):
+        load_errors.cache_clear()  # each command is a process of its own
+        assert main([*command, "x.log"]) == (0 if command[0] == "tail" else 71)
+        shown = capsys.readouterr()
+        assert "no licence" in shown.out
+        warning = shown.err.splitlines()[0]
+        assert warning.startswith(f"hpcjob: warning: {folder / 'a.yml'}:3: role:"), warning
+        assert "the rules of this file are left out" in shown.err.splitlines()[1]
+    (folder / "b.yml").write_text("- [\n")
+    load_errors.cache_clear()
+    assert main(["tail", "x.log"]) == 0
+    assert f"warning: {folder / 'b.yml'}:2: " in capsys.readouterr().err
+    assert main(["explain", "x.log", "--rules", str(folder / "b.yml")]) == 2
