@@ -154,6 +154,9 @@ def resume(
         return Resumed(Position(), schedule)
     position = Position(saved["iteration"], saved["consumed_samples"], saved["skipped_steps"])
     say(f"Loading checkpoint and starting from iteration {position.iteration}")
+    warning = begins_anew(folder, cfg, saved)
+    if warning is not None:
+        say(warning)
     if position.iteration >= cfg.train_iters:
         say(f"train_iters: {cfg.train_iters} is reached: no iteration is left; a larger one goes on from here")
     if saved["train_batch_size"] != cfg.train_batch_size:
@@ -168,6 +171,27 @@ def resume(
         use_checkpoint=bool(getattr(cfg, "use_checkpoint_lr_scheduler", False)),
     )
     return Resumed(position, schedule, saved.get("losses", []))
+
+
+def begins_anew(folder: Path, cfg: NeoxConfig, saved: Mapping[str, Any]) -> str | None:
+    """Return a warning if a run goes on without the optimizer's moments though nobody may have meant it, or None.
+
+    ``no_load_optim`` is meant for the start from another run's checkpoint: a job that is started anew has it still.
+    """
+    anew = f"the optimizer begins anew at iteration {saved['iteration']}, without its moments"
+    if saved["with_optimizer"]:
+        if not getattr(cfg, "no_load_optim", False) or not is_same(cfg.load, cfg.save):
+            return None
+        return (
+            f"WARNING: no_load_optim: {anew}, and does so at each restart, for load and save are one folder: leave the "
+            "key out now, or give another folder in save, from which a restart takes them"
+        )
+    if saved["iteration"] == 0:  # as of a converted model
+        return None
+    each = (
+        "; no_save_optim: so does each restart, unless the key is left out" if getattr(cfg, "no_save_optim", 0) else ""
+    )
+    return f"WARNING: {folder} was saved without the optimizer: {anew}{each}"
 
 
 def behind_the_decay(schedule: Schedule, train_iters: int) -> str | None:

@@ -1,12 +1,16 @@
-"""Training that goes on behind the end of its learning-rate schedule."""
+"""Warnings at a resume: behind the end of the learning-rate schedule, and without the optimizer's moments."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+from forked_worlds import tiny_config
 
 from neoxlite.errors import ConfigError
 from neoxlite.optim.schedule import Schedule
-from neoxlite.training.resume import behind_the_decay
+from neoxlite.training.resume import begins_anew, behind_the_decay
 
 
 def _schedule(style: str, warmup_iter: float = 3200.0) -> Schedule:
@@ -31,3 +35,37 @@ def test_a_decay_without_length_is_refused(style: str) -> None:
     with pytest.raises(ConfigError, match="its warm-up is the whole decay, 320000 iterations"):
         behind_the_decay(flat, 320001)
     assert behind_the_decay(_schedule("constant", 320000.0), 320001) is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "saved", "told"),
+    [
+        ({"save": "ck/"}, {}, None),
+        (
+            {"save": "ck", "no_load_optim": True},
+            {},
+            "no_load_optim: the optimizer begins anew at iteration 40, without",
+        ),
+        ({"save": "new", "no_load_optim": True}, {}, None),  # once: a restart goes on from new
+        ({"no_load_optim": True}, {}, None),
+        (
+            {"save": "ck"},
+            {"with_optimizer": False},
+            "ck/global_step40 was saved without the optimizer: the optimizer be",
+        ),
+        (
+            {"save": "ck", "no_save_optim": True},
+            {"with_optimizer": False},
+            "; no_save_optim: so does each restart, unless",
+        ),
+        ({"save": "ck"}, {"with_optimizer": False, "iteration": 0}, None),
+    ],
+)
+def test_moments_that_are_lost_are_told(
+    keys: dict[str, Any], saved: dict[str, Any], told: str | None, tmp_path: Path
+) -> None:
+    """A key that was meant for the first start drops them at every restart, until somebody is told."""
+    cfg = tiny_config(tmp_path / "run.yml", load="ck", checkpoint_factor=5, **keys)
+    warning = begins_anew(Path("ck/global_step40"), cfg, {"iteration": 40, "with_optimizer": True, **saved})
+    assert (warning is None) == (told is None)
+    assert warning is None or (warning.startswith("WARNING: ") and told is not None and told in warning)
