@@ -7,18 +7,26 @@ Bytes a parameter and an activation as in the planning formulas of Megatron-LM (
 from __future__ import annotations
 
 import bisect
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from neoxlite.config.partition import cut_balanced
+from neoxlite.optim.replicas import PIECE
 
 NVLINK_BYTES_PER_S = 0.8 * 450e9
 """Bus bandwidth to expect of H100 and H200 without NVLink SHARP: 80 % of what the links are made for, each way."""
-_MEASURED = {2**20: 16e9, 2**24: 185e9, 2**26: 238e9, 2**29: 310e9, 2**30: 325e9, 2**32: 347e9}
-"""Bytes of a message -> bus bandwidth of an all-reduce on two H200 (docs/multi-gpu.md)."""
+_ALL_REDUCE = {2**20: 16e9, 2**24: 185e9, 2**26: 238e9, 2**29: 310e9, 2**30: 325e9, 2**32: 347e9}
+_ALL_GATHER = {2**20: 10e9, 2**24: 124e9, 2**26: 190e9, 2**29: 248e9, 2**30: 263e9, 2**32: 286e9}
+"""Bytes of a message -> bus bandwidth on two H200 (docs/multi-gpu.md)."""
 MEMORY_BYTES_PER_S = 3.7e12
 """What a fused AdamW reaches of an H200's memory."""
 _STEPPED = 30
 """Bytes a parameter of norm and AdamW on one GPU."""
+_KEPT, _KEPT_WHOLE = 36, 8
+"""Bytes of an activation between two layers that the backward pass needs of a layer, and what slices keep whole.
+
+34 in the formula of Megatron-LM without the two masks of dropout, and queries and keys behind their rotation.
+"""
 _BETWEEN = 0.028
 """Share of a step for norms and sums between the matrices, which each slice computes whole (docs/performance.md)."""
 
@@ -62,7 +70,9 @@ class Shape:
 
 
 def peak_gib(shape: Shape, *, engine: str, data: int = 1, tensor: int = 1, stages: int = 1, steps: int = 1) -> float:
-    """Return the largest sum of tensors on a rank (first pipeline stage) in GiB.
+    """Return the largest sum of tensors on a rank (first pipeline stage) in GiB: when a backward pass begins.
+
+    There are no gradients then, but for sums over micro-steps.
 
     Args:
         engine: ``direct``, ``deepspeed`` (BF16_Optimizer: fp32 sums of all gradients), or ``ddp``.
@@ -74,7 +84,7 @@ def peak_gib(shape: Shape, *, engine: str, data: int = 1, tensor: int = 1, stage
     parameters = shape.parameters / tensor
     if stages > 1:
         parameters = layers * shape.layer_parameters + shape.vocabulary * shape.hidden
-    per_parameter: float = 2 + 2
+    per_parameter: float = 2
     if engine == "ddp":
         per_parameter += 4 + 12  # an fp32 copy of the gradients, and all states on each rank
         per_parameter += 2 if data > 1 else 0  # buckets
@@ -83,7 +93,7 @@ def peak_gib(shape: Shape, *, engine: str, data: int = 1, tensor: int = 1, stage
         if engine == "deepspeed" or steps > 1:
             per_parameter += 4
     sbh = shape.boundary_bytes / 2
-    kept = 32 if tensor == 1 else 8 + 24 / tensor  # 34 without the two masks of dropout
+    kept = _KEPT_WHOLE + (_KEPT - _KEPT_WHOLE) / tensor
     in_flight = min(stages, steps)
     activations = kept * sbh * layers * in_flight
     logits = 0.0
@@ -115,13 +125,23 @@ def step_ms(
     if data > 1:
         sent = (data - 1) / data * 2 * shape.parameters / NVLINK_BYTES_PER_S * 1000  # bf16, each way
         if engine == "direct":
-            # Gradients are laid flat, sent (added meanwhile), measured; weights travel while the next are stepped.
-            laid, measured = _of_memory(4 * shape.parameters), _of_memory(4 * shape.parameters / data)
-            updated = _of_memory((4 + 26) * shape.parameters / data)
-            return computed + laid + sent + measured + max(updated, sent)
+            return computed + _replicas_ms(shape.parameters / data, data)
         # BF16_Optimizer sends sums in fp32, and its weights after all of them are stepped.
         return one_ms + 3 * sent
     return one_ms * steps
+
+
+def _replicas_ms(part: float, data: int) -> float:
+    """Return the milliseconds of the direct optimizer behind a backward pass, for partitions of ``part`` parameters.
+
+    bf16 gradients are laid flat while those before them travel, added and measured; weights stepped while those before
+    them travel. Nothing hides a first and a last piece.
+    """
+    piece = min(PIECE, part)
+    sent = 2 * (data - 1) * part / bus(2 * data * piece, _ALL_GATHER) * 1000
+    added = _of_memory(4 * part * data) + _of_memory((2 * data + 4 + 4) * part)
+    stepped = _of_memory(_STEPPED * part)
+    return sum(max(sent, worked) + piece / part * min(sent, worked) for worked in (added, stepped))
 
 
 def _pipeline_ms(shape: Shape, computed: float, stepped: float, stages: int, steps: int) -> float:
@@ -143,10 +163,10 @@ def _of_memory(size: float) -> float:
     return size / MEMORY_BYTES_PER_S * 1000
 
 
-def bus(size: float) -> float:
+def bus(size: float, measured: Mapping[int, float] = _ALL_REDUCE) -> float:
     """Return the bus bandwidth (bytes/s) of a message, between the sizes that were measured."""
-    sizes = list(_MEASURED)
+    sizes = list(measured)
     at = min(max(bisect.bisect(sizes, size), 1), len(sizes) - 1)
     low, high = sizes[at - 1], sizes[at]
     share = min(max((size - low) / (high - low), 0.0), 1.0)
-    return _MEASURED[low] + share * (_MEASURED[high] - _MEASURED[low])
+    return measured[low] + share * (measured[high] - measured[low])
