@@ -20,6 +20,7 @@ from neoxlite.parallel.watch import PeerWatch
 from neoxlite.training.agreement import check_alike, check_shared, settings, versions
 from neoxlite.training.engine import check_supported
 from neoxlite.training.environment import RunFiles
+from neoxlite.training.faults import dump_at_faults
 from neoxlite.training.log_stream import unfailing_stdout
 from neoxlite.training.outcome import Outcome, Progress, failure_recorded, record_failure, write_if_possible
 from neoxlite.training.signals import EndSignals
@@ -63,6 +64,7 @@ def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None =
                 f"the configuration is for {cfg.world_size} ranks, but {ranks.world_size} were started",
                 hint="start as many, or leave global_num_gpus out",
             )
+        dump_at_faults()
         device = choose_device(ranks.local_rank)
         unused = gpus_left_unused(device)
         if unused is not None and ranks.local_rank == 0:
