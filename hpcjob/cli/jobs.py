@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -67,6 +67,7 @@ def print_jobs(statuses: Iterable[tuple[Record, Status]], *, as_json: bool) -> N
     from hpcjob.cli.table import print_table
     from hpcjob.tracking.watch import ago
 
+    shown = list(statuses)
     rows = [
         {
             "id": record.id,
@@ -77,15 +78,14 @@ def print_jobs(statuses: Iterable[tuple[Record, Status]], *, as_json: bool) -> N
             "age": ago(record.age_s),
             "note": note_of(status),
         }
-        for record, status in statuses
+        for record, status in shown
     ]
     hide = {key for key in ("exit", "note") if all(row[key] is None for row in rows)}
-    print_table(rows, hide=hide, fold=("name", "note"), paint=painter(sys.stdout))
+    print_table(rows, hide=hide, fold=("name", "note"), paint=painter(sys.stdout, [status for _, status in shown]))
 
 
 def note_of(status: Status) -> str | None:
     """Return what an exit code of our scripts means, else the reason of the state."""
-    from hpcjob import exitcodes
     from hpcjob.schedulers.reasons import never_starts
     from hpcjob.states import State
     from hpcjob.tracking.exit_record import meaning
@@ -93,18 +93,18 @@ def note_of(status: Status) -> str | None:
     if status.state is State.PENDING and (never := never_starts(status.reason)):
         return f"{status.reason}: cannot start, it {never.why}"
     told = None if status.exit_code is None else meaning(status.exit_code)
-    if status.exit_code in (exitcodes.SAVED_FOR_WALLTIME, exitcodes.STOPPED_ON_REQUEST):
-        return f"no failure: {told}"  # which the state, that of a scheduler, is to any code but 0
+    if status.is_clean_stop:
+        return f"{told}: submit it again to go on"
     return told or status.reason
 
 
-def painter(stream: Any) -> Callable[[str, str], str] | None:
-    """Return what colours a cell (column, text), or None where ``stream`` is no terminal or NO_COLOR is set."""
+def painter(stream: Any, statuses: Sequence[Status]) -> Callable[[str, str, int], str] | None:
+    """Return what colours a cell (column, text, number of the row), or None where ``stream`` is to have no colours."""
     if not stream.isatty() or os.environ.get("NO_COLOR"):
         return None
-    return lambda column, text: state_colour(text) if column == "state" else text
+    return lambda column, text, row: click.style(text, fg=colour_of(statuses[row])) if column == "state" else text
 
 
-def state_colour(text: str) -> str:
-    """Return a state's word, padding kept, in its colour."""
-    return click.style(text, fg=_COLOURS.get(text.strip(), "red"))
+def colour_of(status: Status) -> str:
+    """Return the colour of a state: red for what went wrong."""
+    return "yellow" if status.is_clean_stop else _COLOURS.get(status.state.value, "red")

@@ -93,7 +93,7 @@ def _print(rows: list[Row]) -> None:
         for row in sorted(rows, key=lambda row: order.index(row.verdict))
     ]
 
-    def paint(column: str, cell: str) -> str:
+    def paint(column: str, cell: str, _: int) -> str:
         colour = _COLOURS.get(cell.strip()) if column == "" else None
         return f"{colour}{cell}\033[0m" if colour else cell
 

@@ -151,6 +151,6 @@ def follow_to_end(record: Record) -> int:
     note = note_of(status)
     why = f" ({printable(note)})" if note else ""
     tell(f"job {record.id} {status.state}{told}{why}")
-    if status.job_code not in (exitcodes.OK, exitcodes.SAVED_FOR_WALLTIME, exitcodes.STOPPED_ON_REQUEST):
+    if status.job_code != exitcodes.OK and not status.is_clean_stop:
         tell(f"why: hpcjob explain {record.id}")
     return status.job_code

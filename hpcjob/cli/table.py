@@ -20,7 +20,7 @@ def print_table(
     *,
     hide: Collection[str] = (),
     fold: Collection[str] = (),
-    paint: Callable[[str, str], str] | None = None,
+    paint: Callable[[str, str, int], str] | None = None,
 ) -> None:
     """Print ``rows`` under their keys, a column a key; None prints as ``-``. The keys are those of the first row.
 
@@ -29,7 +29,7 @@ def print_table(
     Args:
         fold: columns whose cells go on in the next line where a terminal is narrower than the table. What is no
             terminal gets a line a row.
-        paint: from column and padded cell to the cell with colours.
+        paint: from column, padded cell and number of the row to the cell with colours.
     """
     if not rows:
         return
@@ -45,7 +45,7 @@ def print_table(
             padded = [cell + " " * (width - display_width(cell)) for cell, width in zip(line, widths, strict=True)]
             padded[-1] = padded[-1].rstrip()
             if paint and number:
-                padded = [paint(column, cell) for column, cell in zip(columns, padded, strict=True)]
+                padded = [paint(column, cell, number - 1) for column, cell in zip(columns, padded, strict=True)]
             print(_GAP.join(padded).rstrip())
 
 

@@ -105,6 +105,8 @@ class Ending(msgspec.Struct, frozen=True):
         """Return what is to be said of a job that ended as it was asked to; None of any other."""
         if self.record is None or (self.record.signal is not None and self.record.code not in _CLEAN.values()):
             code = None if self.outcome is None else _CLEAN.get(self.outcome.outcome)
+            if code is None and self.status is not None and self.status.is_clean_stop:
+                code = self.status.exit_code
         else:
             code = self.record.code if self.record.code in _CLEAN.values() else None
         if code is None:

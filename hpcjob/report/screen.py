@@ -17,21 +17,13 @@ from textual.containers import Horizontal
 from textual.widgets import DataTable, Footer, RichLog, Sparkline, Static
 from textual.widgets.data_table import RowKey
 
-from hpcjob.cli.jobs import note_of, printable
+from hpcjob.cli.jobs import colour_of, note_of, printable
 from hpcjob.errors import HpcjobError
 from hpcjob.report.board import Board, Shown, explain_lines
 from hpcjob.report.dialogs import Confirm, Reading
 from hpcjob.tracking.records import Record
 from hpcjob.tracking.watch import ago, cancel
 
-_STATE_STYLES = {
-    "PENDING": "yellow",
-    "SUSPENDED": "yellow",
-    "UNKNOWN": "magenta",
-    "RUNNING": "cyan",
-    "COMPLETING": "cyan",
-    "COMPLETED": "green",
-}
 _ROLE_STYLES = {"cause": "bold red", "symptom": "red", "warning": "yellow", "follower": "dim"}
 _COLUMNS = ("id", "name", "profile", "state", "age", "progress", "note")
 _LINES_KEPT = 5_000
@@ -248,12 +240,11 @@ def _key(record: Record) -> str:
 
 
 def _cells(one: Shown) -> list[Text]:
-    state = str(one.status.state)
     return [
         Text(one.record.id),
         Text(printable(one.record.name)),
         Text(one.record.profile),
-        Text(state, style=_STATE_STYLES.get(state, "red")),
+        Text(str(one.status.state), style=colour_of(one.status)),
         Text(ago(one.record.age_s)),
         Text(one.progress.text),
         Text(printable(note_of(one.status) or "")),

@@ -22,7 +22,7 @@ _NAMED = 8  # indices that are written out
 
 
 def combined(statuses: Mapping[int, Status]) -> Status:
-    """Return the status of an array: alive while one element is; then the worst end, and the largest code.
+    """Return the status of an array: alive while one element is; then the worst end, and the largest code of those.
 
     Args:
         statuses: index -> status of each element.
@@ -39,8 +39,8 @@ def combined(statuses: Mapping[int, Status]) -> Status:
         absent = all(status.source == "absent" for status in unknown)
         return Status(State.UNKNOWN, None, f"{told}; {unknown[0].reason}", "absent" if absent else "none")
     worst = next(state for state in _WORST_FIRST if state in indices)
-    codes = [status.exit_code for status in statuses.values() if status.exit_code is not None]
-    code = max(codes, default=None)
+    ends = [status for status in statuses.values() if status.state is worst]
+    code = max((status.exit_code for status in ends if status.exit_code is not None), default=None)
     return Status(worst, code if code or worst is State.COMPLETED else None, told, _source(statuses))
 
 

@@ -20,6 +20,7 @@ from hpcjob.states import State
 from hpcjob.tracking.exit_record import ExitRecord, read_exit_record
 
 Source = Literal["queue", "history", "exit record", "index", "absent", "none"]
+_MEANT = {exitcodes.SAVED_FOR_WALLTIME: State.TIMEOUT, exitcodes.STOPPED_ON_REQUEST: State.CANCELLED}
 SOURCES: tuple[Source, ...] = get_args(Source)
 
 
@@ -58,11 +59,24 @@ class Status:
         return self.held_up or (None if self.state in (State.RUNNING, State.COMPLETING) else self.told)
 
     @property
+    def is_clean_stop(self) -> bool:
+        """Whether it saved and ended as it was asked to: nothing failed, and it goes on where it is submitted again."""
+        return self.exit_code is not None and self.state is _MEANT.get(self.exit_code)
+
+    @property
     def job_code(self) -> int:
         """The code with which ``wait`` and ``submit --follow`` exit: the job's, else 0 or 1 by its state."""
         if self.exit_code is not None and (self.exit_code or self.state is State.COMPLETED):
             return self.exit_code
         return exitcodes.OK if self.state is State.COMPLETED else exitcodes.FAILURE
+
+
+def meant(state: State, code: int | None) -> State:
+    """Return the state of an ended job by its own code too: a scheduler calls each code but 0 a failure.
+
+    A run that saved for the walltime ended for the walltime, and one that was asked to end was cancelled.
+    """
+    return _MEANT.get(code, state) if state is State.FAILED and code is not None else state
 
 
 def ask(scheduler: Scheduler, jobs: Sequence[JobRef], *, history: bool = True) -> dict[str, Status]:
@@ -127,7 +141,7 @@ def _decide(job_id: str, queue: Answer, history: Answer, record: ExitRecord | No
     if past is not None and past.state.ended and not (past.unseen and record is not None):
         return _told(past, "history", record)
     if record is not None:
-        state = State.FAILED if record.code else State.COMPLETED
+        state = meant(State.FAILED, record.code) if record.code else State.COMPLETED
         return Status(state, record.code, f"killed by {record.signal}" if record.signal else None, "exit record")
     if past is not None:
         return _told(past, "history", None)
@@ -151,7 +165,7 @@ def _told(report: Report, source: Source, record: ExitRecord | None, past: Repor
         code = past.exit_code
     # No scheduler's word for a good end is better than a failure that the job's own script has noted.
     state = State.FAILED if report.state is State.COMPLETED and code else report.state
-    return Status(state, code, report.reason, source)
+    return Status(meant(state, code), code, report.reason, source)
 
 
 def _absent(problem: str | None) -> str:

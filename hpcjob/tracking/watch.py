@@ -16,8 +16,8 @@ from hpcjob.schedulers.reasons import never_starts
 from hpcjob.schedulers.registry import scheduler_of
 from hpcjob.states import State
 from hpcjob.tracking.index import Index, append, read_index
-from hpcjob.tracking.records import Record
-from hpcjob.tracking.status import Status
+from hpcjob.tracking.records import Change, Record
+from hpcjob.tracking.status import Status, meant
 
 if TYPE_CHECKING:
     from hpcjob.profile import SchedulerName
@@ -172,7 +172,11 @@ def seen_to_end(record: Record, index: Index) -> Status | None:
     seen = index.last_change(record)
     if seen is None or not seen.is_final:
         return None
-    return Status(seen.state, seen.exit_code, seen.reason, "index")
+    return _from_index(seen)
+
+
+def _from_index(seen: Change) -> Status:
+    return Status(meant(seen.state, seen.exit_code), seen.exit_code, seen.reason, "index")
 
 
 def _groups(records: Iterable[Record]) -> list[list[Record]]:
@@ -192,7 +196,7 @@ def _noted(record: Record, status: Status, index: Index) -> Status:
     status = or_cancelled(record, status, index)
     if status.state is State.UNKNOWN:
         if seen is not None and seen.state.ended:
-            return Status(seen.state, seen.exit_code, seen.reason, "index")
+            return _from_index(seen)
         since = f"last seen {seen.state} {ago(_age_s(seen.time))} ago" if seen else f"submitted {ago(record.age_s)} ago"
         return Status(State.UNKNOWN, None, f"{status.reason}; {since}", status.source)
     is_news = seen is None or (seen.state, seen.exit_code) != (status.state, status.exit_code)

@@ -48,7 +48,7 @@ def test_submit_and_follow(code: int, here: Path, capfd: pytest.CaptureFixture[s
     (record,) = read_index().records
     assert lines[0] == f"job {record.id}  little on local"
     assert f"hpcjob cancel {record.id}" in out
-    state = "FAILED" if code else "COMPLETED"
+    state = {0: "COMPLETED", 1: "FAILED", 85: "TIMEOUT"}[code]
     assert f"job {record.id} {state}, exit code {code}" in err
     assert (f"why: hpcjob explain {record.id}\n" in err) == (code == 1), "85 is no failure"
 

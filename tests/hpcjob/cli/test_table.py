@@ -33,7 +33,7 @@ def test_a_line_a_row(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
 def test_folded_at_the_width_of_the_terminal(terminal: None, capsys: pytest.CaptureFixture[str]) -> None:
     """The long cells go on in lines of their own; no line is too long, and no word is lost."""
-    print_table(ROWS, fold=("name", "note"), paint=lambda column, cell: cell.lower() if column == "state" else cell)
+    print_table(ROWS, fold=("name", "note"), paint=lambda column, cell, _: cell.lower() if column == "state" else cell)
     lines = capsys.readouterr().out.splitlines()
     assert max(sum(2 if east_asian_width(char) in "WF" else 1 for char in line) for line in lines) <= 60
     assert [line.split()[0] for line in lines if line[0] != " "] == ["ID", "12345", "7"]

@@ -103,7 +103,7 @@ def check_submissions(came: Submissions, scripts: dict[str, str]) -> None:
 
 def expected(code: int) -> tuple[State, int | None]:
     """Return state and exit code of a script that ended with ``code``."""
-    return (State.FAILED if code else State.COMPLETED), code
+    return (State.TIMEOUT if code == 85 else State.FAILED if code else State.COMPLETED), code
 
 
 def poll(came: Submissions, is_over: Callable[[Record], bool]) -> dict[Record, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcjob.cli.jobs import note_of
+from hpcjob.cli.jobs import colour_of, note_of
 from hpcjob.schedulers.base import Answer, JobRef, Report, Scheduler, Submission, Submitted
 from hpcjob.states import State
 from hpcjob.tracking.exit_record import meaning, read_exit_record, read_outcome
@@ -103,7 +103,7 @@ def test_absent_is_not_done() -> None:
     assert "no exit record" in str(found.reason)
 
 
-@pytest.mark.parametrize(("code", "state"), [(0, State.COMPLETED), (1, State.FAILED), (85, State.FAILED)])
+@pytest.mark.parametrize(("code", "state"), [(0, State.COMPLETED), (1, State.FAILED), (87, State.FAILED)])
 def test_absent_with_a_record_has_ended(code: int, state: State) -> None:
     """Without accounting the exit record decides."""
     leave(code)
@@ -202,15 +202,24 @@ def test_job_codes() -> None:
     ]
 
 
-def test_an_end_that_was_asked_for_is_told_as_no_failure() -> None:
-    """A scheduler calls each code but 0 a failure; 85 and 86 are a run that saved and ended."""
-    notes = [note_of(Status(State.FAILED, code, "why")) for code in (85, 86, 87, 1)]
-    assert notes == [
-        "no failure: saved for the walltime",
-        "no failure: stopped on request",
-        "a check before the launch failed",
-        "why",
-    ]
+@pytest.mark.parametrize(
+    ("code", "state", "note", "colour"),
+    [
+        (85, State.TIMEOUT, "saved for the walltime: submit it again to go on", "yellow"),
+        (86, State.CANCELLED, "stopped on request: submit it again to go on", "yellow"),
+        (87, State.FAILED, "a check before the launch failed", "red"),
+        (1, State.FAILED, None, "red"),
+    ],
+)
+def test_an_end_that_was_asked_for_is_no_failure(code: int, state: State, note: str | None, colour: str) -> None:
+    """A scheduler calls each code but 0 a failure; 85 and 86 are a run that saved and ended, whoever tells of it."""
+    leave(code)
+    silent = Answer(problem="sacct: Slurm accounting storage is disabled")
+    told = Answer({"1": Report(State.FAILED, code)})
+    for ended in (status(ABSENT, silent), status(told, ABSENT), status(ABSENT, told)):
+        assert (ended.state, ended.exit_code, ended.job_code) == (state, code, code)
+        assert (note_of(ended), colour_of(ended)) == (note, colour)
+    assert colour_of(Status(State.TIMEOUT)) == colour_of(Status(State.CANCELLED, 1)) == "red"
 
 
 @pytest.mark.parametrize(

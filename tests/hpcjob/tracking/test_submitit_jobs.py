@@ -69,7 +69,7 @@ def test_result_is_the_exit_code_at_once() -> None:
     record = submit_local("exit 85")
     job = LocalJob(record.jobdir, record.id)
     assert job.result() == 85
-    assert job.state == "FAILED"
+    assert job.state == "TIMEOUT"  # saved for the walltime
     error = job.exception()
     assert isinstance(error, utils.FailedJobError)
     assert "exit code 85" in str(error)
