@@ -228,12 +228,12 @@ def text(mib: float = 6) -> Tensor:
     return torch.cat([torch.tensor(tokenizer.encode(file).ids, dtype=torch.long) for file in files])
 
 
-def batches(tokens: Tensor, seed: int) -> Iterator[Tensor]:
-    """Yield (batch, length + 1) stretches at places that the seed draws."""
+def batches(tokens: Tensor, seed: int, count: int = BATCH, length: int = LENGTH) -> Iterator[Tensor]:
+    """Yield (count, length + 1) stretches at places that the seed draws."""
     generator = torch.Generator().manual_seed(seed)
     while True:
-        places = torch.randint(0, len(tokens) - LENGTH - 1, (BATCH,), generator=generator)
-        yield torch.stack([tokens[place : place + LENGTH + 1] for place in places.tolist()])
+        places = torch.randint(0, len(tokens) - length - 1, (count,), generator=generator)
+        yield torch.stack([tokens[place : place + length + 1] for place in places.tolist()])
 
 
 def train(model: GPTModel, tokens: Tensor, recipe: Recipe, seed: int, iterations: int, parts: int = 1) -> list[float]:
