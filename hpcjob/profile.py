@@ -231,7 +231,7 @@ class ClusterProfile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
 
     Attributes:
         schema: version of this format.
-        name: name of the profile.
+        name: name of the profile: that of its file, which counts unless the file is given by its path.
         title: name of the system, for people.
         aliases: other names of this profile.
         extends: profile whose values this one starts from: a name, or a path relative to this file. A node that names

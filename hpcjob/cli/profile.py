@@ -19,7 +19,7 @@ def list_profiles(as_json: bool) -> None:
     """List the profiles that are found, a line each.
 
     A profile in ./cluster_profiles, ~/.config/hpcjob/cluster_profiles or $HPCJOB_PATH comes before a shipped one of its
-    name.
+    name, which is that of its file.
     """
     import json
 
@@ -28,9 +28,10 @@ def list_profiles(as_json: bool) -> None:
     from hpcjob.loading.profiles import profile_names, read_profile
 
     rows = []
+    notes: list[str] = []
     for name in profile_names():
         try:
-            cluster, source = read_profile(name)
+            cluster, source = read_profile(name, notes=notes)
         except InputError as error:
             tell(error.message)
             continue
@@ -50,6 +51,8 @@ def list_profiles(as_json: bool) -> None:
                 "file": source.label,
             }
         )
+    for note in notes:
+        tell(f"note: {note}")
     if as_json:
         for row in rows:
             print(json.dumps(row, ensure_ascii=False))
@@ -99,7 +102,10 @@ def show(name: str, resolved: bool) -> None:
     from hpcjob.documents.writing import whole
     from hpcjob.loading.profiles import profile_chain, read_profile
 
-    profile, _ = read_profile(name)  # a broken profile is told before it is shown
+    notes: list[str] = []
+    profile, _ = read_profile(name, notes=notes)  # a broken profile is told before it is shown
+    for note in notes:
+        tell(f"note: {note}")
     if resolved:
         print(whole(profile), end="")
         return

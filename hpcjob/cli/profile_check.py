@@ -37,7 +37,10 @@ def run(name: str | None, write: str | None, *, force: bool, timeout_s: float, a
     chosen = name or usual_profile(settings)
     if chosen is None:
         raise InputError("no profile given", hint=f"give --profile: {', '.join(profile_names())}")
-    profile, source = read_profile(chosen)
+    notes: list[str] = []
+    profile, source = read_profile(chosen, notes=notes)
+    for note in notes:
+        tell(f"note: {note}")
     target = _target(write, profile.name) if write is not None else None
     if target is not None:
         _check_target(target, source.path, force)

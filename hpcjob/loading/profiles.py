@@ -1,7 +1,13 @@
-"""Cluster profiles by name, alias or path, with those that they extend."""
+"""Cluster profiles by name, alias or path, with those that they extend.
+
+A profile in a folder of profiles is called as its file is, without ``.yml``: by that it is found, and a copy of
+another's file is another profile whatever it says of itself. Of a file that is given by its path ``name:`` counts, if
+it has one.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,7 +47,7 @@ def load_profile(name_or_path: str, *, notes: list[str] | None = None) -> tuple[
     """Return the profile of that name, alias or path, and its file.
 
     Args:
-        notes: a profile of the user's that hides a shipped one is announced here.
+        notes: here is announced a profile of the user's that hides a shipped one, or whose ``name:`` is not its file's.
 
     Raises:
         InputError: there is none of that name (near names are offered), or it is no valid profile.
@@ -59,7 +65,11 @@ def read_profile(
         notes.append(f"profile {name_or_path}: {path} is used, it hides the shipped {label(hidden)}")
     chain = _extended(path)
     document = _merged([document for _, document in chain])
-    document.data.setdefault("name", path.stem)
+    said = document.data.setdefault("name", path.stem)
+    if isinstance(said, str) and said != path.stem and not _is_path(name_or_path):
+        if notes is not None:
+            notes.append(_called_otherwise(path, document))
+        document.data["name"] = path.stem
     known = _gpus(document)
     for override in overrides:
         override.apply(document)
@@ -80,6 +90,9 @@ def _find(name: str, *, but: Sequence[Path] = ()) -> Path:
     for path in _called(name):
         if not any(path.samefile(other) for other in but):
             return path
+    if (other := _naming(name)) is not None:
+        told = f"{other} says `name: {name}`, but the file's name counts: -p {other.stem}, or call the file {name}.yml"
+        raise InputError(f"no profile {name!r}", hint=told)
     known = profile_names()
     offered = did_you_mean(name, [*known, *aliases()])
     hint = f"profiles: {', '.join(known)} (`hpcjob profile list`)"
@@ -96,6 +109,20 @@ def _called(name: str) -> Iterator[Path]:
     named = [folder / f"{name}.yml" for folder in places]
     yield from (path for path in named if os.path.isfile(path))  # noqa: PTH113 - false in a closed folder
     yield from (path for path in _files(places) if path not in named and name in _aliases_of(path))
+
+
+def _called_otherwise(path: Path, document: Document) -> str:
+    said = document.data["name"]
+    return f"profile {path.stem}: {document.place(('name',))} says `name: {said}`; the file's name counts"
+
+
+def _naming(name: str) -> Path | None:
+    """Return a profile that calls itself ``name`` and is not called so; a broken file is none."""
+    for path in _files(folders(PROFILES)):
+        with contextlib.suppress(OSError, InputError):
+            if read(path, "profile").data.get("name") == name:
+                return path
+    return None
 
 
 def _files(places: Iterable[Path]) -> Iterator[Path]:

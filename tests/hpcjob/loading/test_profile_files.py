@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcjob.cli import main
 from hpcjob.errors import InputError
 from hpcjob.loading.overrides import Override
 from hpcjob.loading.profiles import load_profile, profile_names, read_profile
@@ -174,3 +175,29 @@ def test_mistakes_in_a_profile_are_told_at_their_line(own_place: Path) -> None:
     assert refusal(profile="odd").startswith(f"{path}:2: limits.node_hours: expected a number")
     own_profile(own_place, "bare", "name: bare\n")
     assert "`title` is missing" in refusal(profile="bare")
+
+
+def test_the_name_of_a_profile_is_its_files(
+    own_place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A copy of another profile that still has its name: jobs, accounts and the index know it as it is asked for."""
+    path = own_profile(own_place, "ours", PROFILE.format(name="theirs"))
+    told = f"profile ours: {path}:2 says `name: theirs`; the file's name counts"
+    plan = plan_of(profile="ours")
+    assert plan.profile.name == "ours"
+    assert told in plan.notes
+    assert refusal(profile="theirs") == (
+        f"no profile 'theirs'\n{path} says `name: theirs`, but the file's name counts: -p ours, or call the "
+        "file theirs.yml"
+    )
+    assert main(["profile", "list", "--json"]) == 0
+    output = capsys.readouterr()
+    assert f"hpcjob: note: {told}\n" in output.err
+    assert '"name": "ours"' in output.out
+    assert main(["profile", "show", "ours", "--resolved"]) == 0
+    output = capsys.readouterr()
+    assert output.err == f"hpcjob: note: {told}\n"
+    assert "\nname: ours\n" in output.out
+    assert plan_of(profile=str(path)).profile.name == "theirs"  # as the profile.yml in a job's folder
+    own_profile(own_place, "odd", "name: [a]\ntitle: t\nscheduler: {type: slurm}\n")
+    assert "name: expected" in refusal(profile="odd")
