@@ -27,10 +27,10 @@ from neoxlite.checkpoint.folder import (
     step_name,
 )
 from neoxlite.checkpoint.lock import refuse_lost
-from neoxlite.checkpoint.manifest import MANIFEST, Manifest, crc32_of
+from neoxlite.checkpoint.manifest import MANIFEST, Manifest
 from neoxlite.checkpoint.owner import Owner
 from neoxlite.checkpoint.share import TensorFile, share_of
-from neoxlite.checkpoint.tensor_file import write_tensors
+from neoxlite.checkpoint.tensor_file import write_bytes, write_tensors
 from neoxlite.common.files import replacing, write_whole
 from neoxlite.errors import CheckpointError
 from neoxlite.parallel.topology import Topology
@@ -139,16 +139,15 @@ def begin_folder(root: Path, iteration: int) -> Path:
 
 
 def _write_share(folder: Path, files: Iterable[TensorFile], contents: Contents, rank: int) -> Sizes:
-    """Write this rank's files and return their sizes and checksums."""
+    """Write this rank's files, each to the disk before the next, and return their sizes and checksums."""
     if not folder.is_dir():
         raise CheckpointError(f"{folder.parent} is not the same folder on all nodes")
     # File by file: where the tensors come from other ranks, no more than one file's are in memory.
     remaining = iter(files)
-    written = []
+    written = {}
     try:
         for file in remaining:
-            write_tensors(folder / file.name, file.tensors)
-            written.append(folder / file.name)
+            written[file.name] = write_tensors(folder / file.name, file.tensors)
     except OSError:
         # To the end all the same: the other ranks wait for this one's part of their files.
         for _ in remaining:
@@ -158,21 +157,8 @@ def _write_share(folder: Path, files: Iterable[TensorFile], contents: Contents, 
         for name, data in contents.texts.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-            written.append(path)
-    return {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "crc32": _to_disk(path)} for path in written
-    }
-
-
-def _to_disk(path: Path) -> int:
-    """Flush a file to the disk and return its CRC-32, read back."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    return crc32_of(path)
+            written[name] = write_bytes(path, data)
+    return written
 
 
 def move_into_place(temporary: Path, folder: Path, files: Sizes, training: dict[str, Any]) -> None:

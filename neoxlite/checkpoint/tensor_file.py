@@ -9,7 +9,10 @@ it), the data (safetensors README, "Format").
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,8 +56,37 @@ class Entry:
         return torch.Size(self.shape).numel() * self.dtype.itemsize
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write ``tensors`` (of any device) to ``path``, one of them at a time in host memory.
+class Tally:
+    """Size and CRC-32 of the bytes that it is called with."""
+
+    def __init__(self) -> None:
+        self._bytes, self._crc32 = 0, 0
+
+    def __call__(self, data: memoryview | bytes) -> None:
+        """Count ``data`` in."""
+        self._bytes += len(data)
+        self._crc32 = zlib.crc32(data, self._crc32)
+
+    def entry(self) -> dict[str, int]:
+        """Return {"bytes", "crc32"} as a manifest has them."""
+        return {"bytes": self._bytes, "crc32": self._crc32}
+
+
+def write_bytes(path: Path, data: bytes) -> dict[str, int]:
+    """Write ``data`` to ``path``, to the disk, and return its entry in a manifest. Raises OSError."""
+    tally = Tally()
+    with path.open("wb") as file:
+        file.write(data)
+        tally(data)
+        to_disk(file)
+    return tally.entry()
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Write ``tensors`` (of any device) to ``path``, to the disk, and return the file's entry in a manifest.
+
+    One tensor at a time is in host memory. The checksum is that of the tensors, not of what the disk gives back: a disk
+    that changed it is told at the next load.
 
     Raises:
         OSError: the file cannot be written.
@@ -63,8 +95,26 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         Entry(name, tensor.dtype, tuple(tensor.shape), lambda tensor=tensor: (tensor,))  # type: ignore[misc]
         for name, tensor in tensors.items()
     ]
+    tally = Tally()
     with path.open("wb") as file:
-        write_entries(file, entries)
+        write_entries(file, entries, seen=tally)
+        to_disk(file)
+    return tally.entry()
+
+
+def to_disk(file: IO[bytes]) -> None:
+    """Flush a file to the disk and give its page cache back.
+
+    Nothing reads a checkpoint that was just written. Left there, it pushes out the pages of the data set, and new pages
+    cost the kernel more than the writing: the next file takes those of this one.
+
+    Raises:
+        OSError: the disk is full, or fails.
+    """
+    file.flush()
+    os.fsync(file.fileno())
+    with contextlib.suppress(OSError):  # advice: a file system may have no use for it
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def write_entries(

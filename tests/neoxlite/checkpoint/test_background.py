@@ -66,10 +66,10 @@ def test_an_error_of_the_writer_ends_the_run_on_every_rank(
     root = tmp_path / "ck"
     real = save.write_tensors
 
-    def full(path: Path, tensors: Any) -> None:
+    def full(path: Path, tensors: Any) -> dict[str, int]:
         if os.environ["RANK"] == "1" and "global_step6" in str(path):
             raise OSError(28, "No space left on device")
-        real(path, tensors)
+        return real(path, tensors)
 
     monkeypatch.setattr(save, "write_tensors", full)
     with pytest.raises(AssertionError, match=r"rank 1: .*No space left on device"):
@@ -90,10 +90,10 @@ def test_a_kill_in_the_background_leaves_the_checkpoint_before(
     root = tmp_path / "ck"
     real = save.write_tensors
 
-    def killed(path: Path, tensors: Any) -> None:
+    def killed(path: Path, tensors: Any) -> dict[str, int]:
         if "global_step6" in str(path) and "layer_04" in path.name:
             os.kill(os.getpid(), signal.SIGKILL)
-        real(path, tensors)
+        return real(path, tensors)
 
     with monkeypatch.context() as patch:
         patch.setattr(save, "write_tensors", killed)

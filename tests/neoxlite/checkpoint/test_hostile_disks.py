@@ -133,10 +133,10 @@ def test_a_folder_that_is_renamed_while_it_is_saved_to(made: Path, monkeypatch: 
     for before in range(4):
         files = iter(range(4))
 
-        def moving(path: Path, tensors: Any, before: int = before, files: Any = files) -> None:
+        def moving(path: Path, tensors: Any, before: int = before, files: Any = files) -> dict[str, int]:
             if next(files) == before:
                 made.rename(made.with_name("renamed"))
-            real(path, tensors)
+            return real(path, tensors)
 
         monkeypatch.setattr(saving, "write_tensors", moving)
         with pytest.raises(CheckpointError, match=f"{made}.*: No such file or directory") as caught:
@@ -152,15 +152,34 @@ def test_a_folder_that_is_renamed_while_it_is_saved_to(made: Path, monkeypatch: 
     assert not list(made.glob(".*"))
 
 
+def test_a_disk_that_changes_what_it_is_given(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bit turned, or the end cut off, behind the writing of a file and before the end of the save: a load is told."""
+    real = saving.write_tensors
+    for iteration, change in ((11, lambda data: data[:-1] + bytes([data[-1] ^ 1])), (12, lambda data: data[:-8])):
+
+        def changing(path: Path, tensors: Any, change: Any = change) -> dict[str, int]:
+            written = real(path, tensors)
+            path.write_bytes(change(path.read_bytes()))
+            return written
+
+        monkeypatch.setattr(saving, "write_tensors", changing)
+        save_numbers(made, iteration)
+        folder = made / f"global_step{iteration}"
+        names = sorted(path.name for path in folder.glob("*.safetensors"))
+        damage = Manifest.read(folder).damage(folder)
+        assert [line.split()[0] for line in damage] == names
+        assert len(names) > 0
+
+
 def test_a_run_that_has_lost_its_lock_does_not_save(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Halted for longer than a lock lasts, a run goes on beside the one that took over: its save is refused, also if
     the lock is lost while it writes, and the other run's lock is neither renewed nor removed."""
     other = dataclasses.replace(Owner.this(), host="elsewhere")
     real = saving.write_tensors
 
-    def losing(path: Path, tensors: Any) -> None:
+    def losing(path: Path, tensors: Any) -> dict[str, int]:
         (made / LOCK).write_text(json.dumps({"owner": str(other), "since": "2026-01-02T03:04:05+09:00"}))
-        real(path, tensors)
+        return real(path, tensors)
 
     with SaveLock(made) as lock:
         lock.acquire()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,8 @@ def test_the_library_reads_what_is_written(tmp_path: Path) -> None:
         "parameter": torch.nn.Parameter(torch.ones(2)),
     }
     path = tmp_path / "層.safetensors"
-    write_tensors(path, tensors)
+    entry = write_tensors(path, tensors)
+    assert entry == {"bytes": path.stat().st_size, "crc32": binascii.crc32(path.read_bytes())}
     loaded = load_file(path)
     assert loaded.keys() == tensors.keys()
     for name, tensor in tensors.items():
