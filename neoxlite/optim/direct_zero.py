@@ -22,7 +22,7 @@ from torch import Tensor
 
 from neoxlite.optim.adamw import Partition, Rates, clip_coefficient, update
 from neoxlite.optim.flat_group import FlatGroup, cut
-from neoxlite.optim.replicas import SharedGradients, SharedWeights, pieces
+from neoxlite.optim.replicas import SharedWeights, partition_sums, pieces
 from neoxlite.optim.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -108,7 +108,6 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
         """After the last micro-batch: each replica receives the sum of its partition over all of them."""
         if self._sums_fp32 and self._groups[0].parameters[0].grad is not None:
             self._sum()
-        exchanges: list[tuple[FlatGroup, SharedGradients]] = []
         for group in self._groups:
             if group.total is not None:
                 own = self._own(group.total)
@@ -116,15 +115,13 @@ class DirectZeroOptimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
                     dist.reduce_scatter_tensor(own, group.total, group=self.dp_process_group)
                 group.keep(own.narrow(0, *piece) for piece in pieces(own.numel(), self.dp_process_group))
             elif self._replicas > 1:
-                exchanges.append((group, SharedGradients(group.lay, group.flat_weights, self.dp_process_group)))
+                group.keep(partition_sums(group.lay, group.flat_weights, self.dp_process_group))
                 group.free()
             elif group.table is None:
                 flat = torch.empty_like(group.flat_weights)
                 group.lay(flat, 0)
                 group.keep([flat])
                 group.free()
-        for group, exchange in exchanges:
-            group.keep(exchange.sums())
 
     def gradient_of(self, parameter: Tensor) -> Tensor | None:
         """Return a parameter's gradient from all micro-batches so far, wherever it is kept; None if it has none."""

@@ -21,6 +21,8 @@ PIECE = 2**26
 A message costs some 50 us on top of its bytes (docs/multi-gpu.md, bandwidth), and nothing hides the first and the last
 piece: between the two this is the least at a billion parameters.
 """
+_AHEAD = 2
+"""Pieces of gradients that travel while one before them is added: enough for the wire, and a small part of all."""
 _DIRECT_AT_MOST = 8
 """Replicas up to which each sends its pieces to each other one; more exchange them in one collective."""
 
@@ -31,38 +33,41 @@ def pieces(numel: int, replicas: dist.ProcessGroup | None) -> list[tuple[int, in
     return [(start, min(step, numel - start)) for start in range(0, numel, step)]
 
 
-class SharedGradients:
-    """Flat gradients, of which each replica has its own, and receives the sum of its partition. All are under way.
+def partition_sums(
+    lay: Callable[[Tensor, int], None], like: Tensor, replicas: dist.ProcessGroup | None
+) -> Iterator[Tensor]:
+    """Yield the sums (fp32) over the replicas of this replica's partition of flat gradients, in `pieces`.
 
     Args:
-        lay: writes the flat gradients from an element on (the second argument) into a tensor (the first).
+        lay: writes this replica's flat gradients from an element on (the second argument) into a tensor (the first).
         like: has their length, dtype and device; in the order of ranks, each replica has an equal part.
     """
+    count, own = dist.get_world_size(replicas), dist.get_rank(replicas)
+    direct, part = count <= _DIRECT_AT_MOST, like.numel() // count
+    under_way: deque[tuple[Tensor, Tensor, list[Any]]] = deque()
+    for start, length in pieces(part, replicas):
+        sent, received = (like.new_empty(count, length) for _ in range(2))
+        rows = list(sent)
+        if direct:
+            rows[own] = received[own]  # it needs no wire
+        for replica, row in enumerate(rows):
+            lay(row, replica * part + start)
+        if direct:
+            works = _exchange(rows, received, replicas)
+        else:
+            works = [dist.all_to_all_single(received, sent, group=replicas, async_op=True)]
+        under_way.append((sent, received, works))
+        if len(under_way) > _AHEAD:
+            yield _sum(*under_way.popleft())
+    while under_way:
+        yield _sum(*under_way.popleft())
 
-    def __init__(self, lay: Callable[[Tensor, int], None], like: Tensor, replicas: dist.ProcessGroup | None):
-        count, own = dist.get_world_size(replicas), dist.get_rank(replicas)
-        part = like.numel() // count
-        self._under_way: deque[tuple[Tensor, Tensor, list[Any]]] = deque()
-        for start, length in pieces(part, replicas):
-            sent, received = (like.new_empty(count, length) for _ in range(2))
-            rows = list(sent)
-            if count <= _DIRECT_AT_MOST:
-                rows[own] = received[own]  # it needs no wire
-            for replica, row in enumerate(rows):
-                lay(row, replica * part + start)
-            if count <= _DIRECT_AT_MOST:
-                works = _exchange(rows, received, replicas)
-            else:
-                works = [dist.all_to_all_single(received, sent, group=replicas, async_op=True)]
-            self._under_way.append((sent, received, works))
 
-    def sums(self) -> Iterator[Tensor]:
-        """Yield the sums (fp32) of the partition's pieces, in order; each is on its way while the next travels."""
-        while self._under_way:
-            _, received, works = self._under_way.popleft()
-            for work in works:
-                work.wait()
-            yield received.sum(0, dtype=torch.float32)
+def _sum(_sent: Tensor, received: Tensor, works: list[Any]) -> Tensor:
+    """Have the device go on with the sum when all is there."""
+    for work in works:
+        work.wait()
+    return received.sum(0, dtype=torch.float32)
 
 
 def _exchange(sent: Sequence[Tensor], received: Tensor, replicas: dist.ProcessGroup | None) -> list[Any]:

@@ -30,9 +30,8 @@ def exchanged(ranks: Any, piece: int, at_most: int) -> tuple[Tensor, Tensor]:
     def lay(into: Tensor, start: int) -> None:
         into.copy_(flat.narrow(0, start, into.numel()))
 
-    gradients = replicas.SharedGradients(lay, flat, None)
-    flat.zero_()  # laid already
-    sums = list(gradients.sums())
+    sums = list(replicas.partition_sums(lay, flat, None))
+    assert torch.equal(flat, numbers(ranks.rank)), "what is sent stays"
     assert [(one.numel(), one.dtype) for one in sums] == [
         (length, torch.float32) for _, length in replicas.pieces(LENGTH // ranks.world_size, None)
     ]

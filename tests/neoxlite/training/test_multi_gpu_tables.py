@@ -29,6 +29,8 @@ def test_table_of_curves() -> None:
     assert cells[0] == ["one,", "other", "cut", "one", "1.0e-02", "1.0e-04", "0.0e+00", "makes", "the", "bound"]
     assert cells[1] == ["dp2", "z1", "one,", "other", "cut", "1.0e-03", "1.0e-04", "0.0e+00", "ok"]
     assert cells[2] == ["tp2", "one", "2.5e-02", "0.0e+00", "0.0e+00", "TOO", "FAR"]
+    near = {**known, "curve bf16 one, other cut": curve(4.0, 2.0, 1.0001)}
+    assert "bound 1.0e-03" in table(near), "which bf16 makes"
     del known["curve bf16 one, other cut"]
     assert "bound unknown" in table(known)
     fp32 = {name.replace("bf16", "fp32"): one for name, one in known.items()}
