@@ -20,6 +20,7 @@ from neoxlite.data import (
     build_datasets,
     epoch_iterations,
     samples_wanted,
+    valid_start_batch,
 )
 from neoxlite.data.pinned import pinned
 from neoxlite.errors import CheckpointError, ConfigError
@@ -179,7 +180,18 @@ class RunData:
 
     def train_batches(self) -> PrefetchedBatches[Tensor]:
         """Return this rank's micro-batches from here on, read ahead; to be closed."""
-        return self.ahead(self.batches(self.sets.train, start_sample=self._next))
+        return self._ahead(self.batches(self.sets.train, start_sample=self._next))
+
+    def evaluation_batches(self, dataset: SampleDataset, past: int) -> PrefetchedBatches[Tensor]:
+        """Return micro-batches behind those of the validations up to iteration ``past``, read ahead; to be closed."""
+        cfg = self._cfg
+        start = valid_start_batch(
+            past,
+            eval_interval=cfg.eval_interval,
+            eval_iters=cfg.eval_iters,
+            gradient_accumulation_steps=cfg.gradient_accumulation_steps,
+        )
+        return self._ahead(self.batches(dataset, start))
 
     def batches_again(self, back: int) -> list[npt.NDArray[np.int64]]:
         """Return this rank's micro-batches of the iteration that lies ``back`` before the next one, 1 for the last."""
@@ -201,6 +213,6 @@ class RunData:
             **where,
         )
 
-    def ahead(self, batches: MicroBatches) -> PrefetchedBatches[Tensor]:
+    def _ahead(self, batches: MicroBatches) -> PrefetchedBatches[Tensor]:
         """Return batches that a thread reads ahead, in memory that the device copies from by itself; to be closed."""
         return PrefetchedBatches(batches, lambda batch: pinned(batch, self._device))

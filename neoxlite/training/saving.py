@@ -30,6 +30,15 @@ class SaveReport:
     copy_bytes: int
     """Host memory that this rank keeps for the copy of its share; 0 of a save at once."""
 
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of the event in metrics.jsonl (docs/training.md)."""
+        return {
+            "background": self.in_background,
+            "blocked_ms": self.blocked_s * 1000,
+            "seconds": self.seconds,
+            "copy_mb": self.copy_bytes / 2**20,
+        }
+
 
 class Saves:
     """Saves as the configuration asks; every rank makes one and calls the methods together.

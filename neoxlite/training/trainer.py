@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from neoxlite.data import PrefetchedBatches, valid_start_batch
+from neoxlite.data import PrefetchedBatches
 from neoxlite.errors import ConfigError
 from neoxlite.model.spec import ModelSpec
 from neoxlite.optim.schedule import Schedule
@@ -256,17 +256,10 @@ class Trainer:
 
     def _evaluate(self, dataset: SampleDataset | None, prefix: str, past: int, name: str) -> bool:
         """Evaluate eval_iters batches behind those of the validations up to ``past``; False if a stop cut it off."""
-        cfg = self.cfg
-        if dataset is None or cfg.eval_iters == 0:
+        if dataset is None or self.cfg.eval_iters == 0:
             return True
-        start = valid_start_batch(
-            past,
-            eval_interval=cfg.eval_interval,
-            eval_iters=cfg.eval_iters,
-            gradient_accumulation_steps=cfg.gradient_accumulation_steps,
-        )
-        count = cfg.eval_iters * cfg.gradient_accumulation_steps
-        with self.data.ahead(self.data.batches(dataset, start)) as batches:
+        count = self.cfg.eval_iters * self.cfg.gradient_accumulation_steps
+        with self.data.evaluation_batches(dataset, past) as batches:
             loss = self.engine.mean_loss(batches, count, self.stop)
         if loss is None:
             self._say(f"the evaluation at {prefix} was cut off: asked to end")
@@ -301,11 +294,4 @@ class Trainer:
     def _report_saved(self, saved: SaveReport) -> None:
         self.progress.checkpoint = str(saved.folder)
         self._print(f"saved checkpoint of iteration {saved.iteration} to {saved.folder}")
-        self._record_event(
-            "checkpoint",
-            saved.iteration,
-            background=saved.in_background,
-            blocked_ms=saved.blocked_s * 1000,
-            seconds=saved.seconds,
-            copy_mb=saved.copy_bytes / 2**20,
-        )
+        self._record_event("checkpoint", saved.iteration, **saved.fields())
