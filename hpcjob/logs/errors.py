@@ -13,6 +13,7 @@ from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
 from hpcjob.logs.rulebook import Rulebook, load_errors
 from hpcjob.logs.shapes import Interest, Shapes
+from hpcjob.logs.wrapped import Wrapped
 
 _TRACEBACK = "Traceback (most recent call last):"
 _CHAINED = ("During handling of the above exception", "was the direct cause of the following exception")
@@ -87,6 +88,7 @@ class ErrorReader:
         self._chained: set[_Stream] = set()
         self._tables: dict[_Stream, dict[str, str]] = {}
         self._hinted: dict[_Stream, Finding] = {}
+        self._wrapped = Wrapped()
         self._headers: dict[str, dict[str, re.Pattern[str]]] = {}  # of each file, what stands before tracebacks
 
     def shapes(self) -> Shapes:
@@ -99,15 +101,19 @@ class ErrorReader:
 
     @property
     def unfinished(self) -> bool:
-        """Whether a traceback, a table or an error whose hint follows has begun and not ended."""
-        return bool(self._traces or self._tables or self._hinted)
+        """Whether a traceback, a table, an error whose hint follows or a line that was cut has begun and not ended."""
+        return bool(self._traces or self._tables or self._hinted or self._wrapped)
 
     def unfinished_in(self, source: str) -> bool:
         """Whether such a thing has begun in this file and not ended."""
-        return any(stream.source == source for begun in (self._traces, self._tables, self._hinted) for stream in begun)
+        begun = (self._traces, self._tables, self._hinted)
+        return source in self._wrapped or any(stream.source == source for streams in begun for stream in streams)
 
     def read(self, line: Line) -> list[Event]:
         """Return the errors that ``line`` completes."""
+        return [event for whole in self._wrapped.take(line) for event in self._read_whole(whole)]
+
+    def _read_whole(self, line: Line) -> list[Event]:
         stream, line = self._without_header(line)
         waiting = self._hinted.pop(stream, None)
         if waiting is None:
@@ -182,7 +188,8 @@ class ErrorReader:
 
     def finish(self) -> list[Event]:
         """Return what the log's end left unfinished: tracebacks without exception, errors without hint."""
-        cut: list[Event] = [*self._hinted.values()]
+        cut = [event for line in self._wrapped.finish() for event in self._read_whole(line)]
+        cut += self._hinted.values()
         cut += [
             self._traceback(trace, "unknown", "the log ends within the traceback") for trace in self._traces.values()
         ]

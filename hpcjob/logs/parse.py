@@ -32,6 +32,7 @@ TABLE_NEEDLES = (
     b"saving model",
     b"loss",
     b"Loss",
+    b"LOSS",
     b"[step=",
     b"[batch=",
     *trainer_rows.NEEDLES,

@@ -10,7 +10,9 @@ from hpcjob.logs.lazy import lazy
 NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|NaN|inf|Infinity)"
 IS = r"['\"]?[ ]{0,2}[:=]?[ ]{0,8}['\"]?"
 FIELDS: dict[str, re.Pattern[str]] = {
-    "lr": lazy(rf"(?<![\w])(?:lr|LR|[Ll]earning[_ ][Rr]ate){IS}(?P<value>{NUMBER})"),
+    "lr": lazy(
+        rf"(?<![\w])(?:(?:optim\d{{1,2}}_)?lr_?\d{{1,2}}(?==)|lr|LR|[Ll]earning[_ ][Rr]ate){IS}(?P<value>{NUMBER})"
+    ),
     "grad_norm": lazy(rf"(?<![\w])(?:[Gg]rad[_ ]?[Nn]orm|gnorm|norm){IS}(?:\{{'\w{{1,40}}': )?(?P<value>{NUMBER})"),
     "tokens_per_s": lazy(
         r"(?<![\w])(?:tps|wps|tgs(?: \(tokens/gpu/second\))?"
@@ -29,8 +31,8 @@ FIELDS: dict[str, re.Pattern[str]] = {
     "loss_scale": lazy(rf"(?<![\w])loss[_ ]scale{IS}(?P<value>{NUMBER})"),
     "memory_gib": lazy(rf"(?<![\w])mem(?:ory\(GiB\){IS}(?P<after>{NUMBER})|(?:ory)?{IS}(?P<value>{NUMBER}) ?Gi?B)"),
     "epoch": lazy(
-        rf"(?<![\w\]])[Ee]poch(?:\(train\) {{1,4}}\[(?P<other>\d{{1,6}})\]|{IS}\[?(?P<value>{NUMBER}))"
-        r"|\bTrain: {1,8}(?P<after>\d{1,6})(?: \[|/)"
+        rf"(?<![\w\]])(?:[Ee]poch|EPOCH)(?:\(train\) {{1,4}}\[(?P<other>\d{{1,6}})\]|{IS}\[?(?P<value>{NUMBER}))"
+        r"|\bTrain: {1,8}(?P<after>\d{1,6})(?: \[|/)|\b(?P<before>\d{1,6})epoch(?::train:| results: )"
     ),
 }
 # How a line tells the time of an iteration, and the factor to milliseconds; a rate is turned over.

@@ -10,11 +10,15 @@ from hpcjob.logs.trainer_fields import IS
 
 _STEP = lazy(
     r"(?<![\w/])(?:global_step/max_steps|global[_ ]step|train/step|num_updates|current_steps"
-    rf"|[Ii]teration|[Ii]ter|[Ss]tep|STEP)s?{IS}(?:\[[ ]{{0,8}})?(\d{{1,12}})"
+    rf"|[Ii]teration|ITERATION|[Ii]ter|ITER|[Ss]tep|STEP)s?{IS}(?:\[[ ]{{0,8}})?(\d{{1,12}})"
     r"(?![\d.]*\d?[a-zA-Z%])(?:[ ]?(?:/|of)[ ]{0,8}(\d{1,12})|, \"total_steps\": (\d{1,12}))?"
     r"|(?<![\w/])(?:[Ii]t|[Bb]atch:?|Iter\(train\))[ ]{1,8}\[?[ ]{0,8}(\d{1,12})/[ ]{0,8}(\d{1,12})"
 )
-_BATCH = lazy(r"(?<![\w/])(?:[Bb]atch: |[Uu]pdate (?=\d{1,12}[:,]))(\d{1,12})(?![\d./]*\d?[a-zA-Z%])")
+# ESPnet's '2epoch:train:101-200batch: ', whose batches are counted within the epoch, and other counters of batches.
+_BATCH = lazy(
+    r"\depoch:train:\d{1,12}-(\d{1,12})batch:"
+    r"|(?<![\w/])(?:[Bb]atch: |[Uu]pdate (?=\d{1,12}[:,]))(\d{1,12})(?![\d./]*\d?[a-zA-Z%])"
+)
 # Bars, fairseq's 'epoch 002:    225 / 1975', torchvision's 'Epoch: [0][ 415/1736]' and MMEngine's
 # 'Epoch(train)  [83][  50/2693]', Keras' '32/1875 [..', timm's 'Train: 0 [  50/2502 (  2%)]', OpenPCDet's
 # 'Train:    1/3 ( 33%) [  49/323', DINOv2's 'Training  [ 1230/625000]', CLU's '[1000] loss=2.3'.
@@ -44,7 +48,7 @@ def steps(text: str, epoch: str | None, place: int) -> Steps:
         place: where the loss stands: of several bars the last one before it counts.
     """
     counter = _STEP.search(text)
-    if counter is None and ("atch: " in text or "pdate " in text):
+    if counter is None and ("atch:" in text or "pdate " in text):
         counter = _BATCH.search(text)
     if counter is not None:
         return _told(counter)

@@ -2,7 +2,7 @@
 
 Shapes (sources: torchtitan ``components/metrics.py``; nanoGPT ``train.py``; llm.c ``train_gpt2.cu``; Hugging Face
 ``Trainer.log``; Lightning's progress bar; DeepSpeed ``runtime/engine.py``, ``utils/timer.py``, ``runtime/utils.py``;
-Megatron-LM ``megatron/training``)::
+Megatron-LM ``megatron/training``; ESPnet ``espnet2/train``)::
 
     step: 10  loss:  7.1234  grad_norm: 1.2345  memory: 60.12GiB(75.90%)  tps: 6,667  mfu: 39.04%
     iter 1631: loss 4.0863, time 561.94ms, mfu 25.00%
@@ -10,6 +10,8 @@ Megatron-LM ``megatron/training``)::
     {'loss': 2.5, 'grad_norm': 1.2, 'learning_rate': 5e-05, 'epoch': 0.1}
     Epoch 0:  10%|# | 100/1000 [00:10<01:30, 9.91it/s, v_num=0, train_loss=2.30]
     step=100 loss=2.31 lr=1e-4 tokens_per_sec=12345
+    2epoch:train:101-200batch: iter_time=0.003, loss_ctc=55.4, loss=80.856, optim0_lr0=6.250e-07, train_time=0.734
+    ITER 500 TRAIN LOSS 2.31
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _TEXT_LIMIT = 8192
 _LOSS = lazy(
     rf"(?<![\w])(?P<kind>(?:[A-Za-z][A-Za-z_/.-]{{0,30}}[ _/-]|(?:[a-z]{{1,20}}/)?CrossEntropy"
     rf"|(?:train|training|lm|val|valid|validation|eval|test))?)"
-    r"[Ll]oss(?:_step|/train/total)?"
+    r"(?:[Ll]oss(?:_step|/train/total)?|LOSS)"
     r"(?: is| at (?:step|iter|iteration) \d{1,12}"
     r"| (?P<after>[Tt]rain|[Vv]al(?:id)?|[Ee]val|[Tt]est)(?: \([^)]{1,20}\))?)?"
     rf"{IS}"
@@ -37,6 +39,8 @@ _LOSS = lazy(
 # Lines about held-out data that call its loss just "loss": torchtitan, fairseq.
 _EVALUATES = lazy(r"\b(?:validate|[Ee]val(?:uation)?|[Vv]alidation) step\b|\bvalid on\b")
 _AND_HELD_OUT = lazy(rf"[Ll]oss train[^|]{{1,60}}, val(?: \([^)]{{1,20}}\))?: (?P<value>{NUMBER})(?![\w/])")
+# ESPnet's means over an epoch, of the training first.
+_EPOCH_RESULTS = lazy(rf"\depoch results: \[train\] .*?\[valid\] .*?\bloss=(?P<value>{NUMBER})")
 _HELD_OUT = lazy(r"(?:^|[_/ .-])(?:val|valid|validation|eval|test|dev)(?:$|[_/ .-])", re.IGNORECASE)
 # Parts of a loss that are not the loss: of experts, of routers, of distillation, of further heads.
 _PARTS = lazy(r"aux|z$|moe|balanc|router|mtp|kl|reg|distil|penalty|contrast", re.IGNORECASE)
@@ -57,7 +61,7 @@ def parse(text: str, line: Line) -> list[Event]:
         step = _engine_step(text, line)
         if step is not None:
             return [step]
-    if "loss" in text or "Loss" in text:
+    if "loss" in text or "Loss" in text or "LOSS" in text:
         return _iteration(text, line) or trainer_rows.parse(text, line)
     return trainer_rows.parse(text, line)
 
@@ -70,7 +74,7 @@ def _iteration(text: str, line: Line) -> list[Event]:
         return []
     found = FIELDS["epoch"].search(text)
     epoch = None if found is None else next(filter(None, found.groups()))
-    number, total = steps(text, epoch, text.find("oss"))
+    number, total = steps(text, epoch, text.casefold().find("oss"))
     if number is None and epoch is None:
         return []
     events: list[Event] = []
@@ -104,6 +108,8 @@ def _losses(text: str) -> tuple[str | None, str | None]:
             continue
         elif trained is None or (not kind and not plain):
             trained, plain = match["value"], not kind
+    if (results := _EPOCH_RESULTS.search(text)) is not None:
+        return None, results["value"]
     if held_out is None and trained is not None and _EVALUATES.search(text):
         return None, trained
     if held_out is None and (match_too := _AND_HELD_OUT.search(text)) is not None:

@@ -27,12 +27,12 @@ from hpcjob.logs.shapes import Interest, Shapes
 from hpcjob.logs.training import TrainingReader
 from hpcjob.logs.versions import SOFTWARE
 
-_PROGRESS = (b"iteration", b"steps: ", b"loss", b"Loss", b"[step=", b"[batch=", *trainer_rows.NEEDLES)
+_PROGRESS = (b"iteration", b"steps: ", b"loss", b"Loss", b"LOSS", b"[step=", b"[batch=", *trainer_rows.NEEDLES)
 # Where a loss stops being a number the first line counts, not the last one of a block.
 _NOT_FINITE = tuple(
     name + mark + word
-    for name in (b"loss", b"norm")
-    for mark in (b": ", b"': ", b"=")
+    for name in (b"loss", b"LOSS", b"norm")
+    for mark in (b": ", b"': ", b"=", b" ")
     for word in (b"nan", b"NaN", b"NAN", b"inf", b"Infinity")
 )
 _ERRORS = ("cause", "symptom", "follower")

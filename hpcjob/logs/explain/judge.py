@@ -30,7 +30,7 @@ from hpcjob.logs.explain.evidence import Blamed, Evidence
 from hpcjob.logs.explain.exclusion import hosts_at_fault, ways_to_exclude
 from hpcjob.logs.explain.oddities import oddities, sentence
 from hpcjob.logs.explain.quotes import quotes_of
-from hpcjob.logs.explain.reasons import of_error, of_suspicion, of_warning, without_cause
+from hpcjob.logs.explain.reasons import divergence, of_error, of_suspicion, of_warning, without_cause
 from hpcjob.logs.explain.verdict import Quote, Verdict, verdict
 from hpcjob.logs.failures import role_of
 from hpcjob.logs.suspicion import Suspicion
@@ -70,6 +70,8 @@ def judge(
         found = _of_ending(outside, ending, evidence)
     else:
         found = without_cause(evidence, said, ending.failure, ending.code)
+    if evidence.diverged is not None and found.code not in (exitcodes.OK, topics.NUMERICS):
+        found = msgspec.structs.replace(found, others=[*found.others, divergence(evidence.diverged)])
     if evidence.passed:
         found = _with_passed(found, evidence)
     return msgspec.structs.replace(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -120,11 +120,14 @@ def without_cause(
     for suspect in _SUSPECTS:
         suspicion = suspect(evidence)
         if suspicion is not None:
+            if suspicion.code == topics.TIMEOUT and evidence.diverged and diverged_before(followers, evidence):
+                return of_divergence(evidence.diverged)
             return of_suspicion(suspicion, evidence, [*followers, *symptoms])
-    if symptoms:
+    is_late = all(topic_of(blamed.group.first) == "timeout" for blamed in symptoms)
+    if symptoms and not (is_late and diverged_before(symptoms, evidence)):
         return msgspec.structs.replace(of_error(symptoms[0], evidence), odd=odd_ones(evidence))
     if evidence.diverged is not None:
-        return _of_divergence(evidence.diverged)
+        return of_divergence(evidence.diverged)
     if followers:
         return _of_followers(followers, evidence)
     if failure is not None:
@@ -132,6 +135,16 @@ def without_cause(
     if warnings:
         return of_warning(warnings[0], evidence)
     return verdict(0, "no error and nothing unusual found")
+
+
+def diverged_before(errors: Iterable[Blamed], evidence: Evidence) -> bool:
+    """Whether the loss had stopped being a number before the first of ``errors``, as far as their files tell."""
+    found = evidence.diverged
+    if found is None:
+        return False
+    return all(
+        found.offset < blamed.group.first.offset for blamed in errors if blamed.group.first.source == found.source
+    )
 
 
 def _place(event: Iteration) -> str:
@@ -203,11 +216,17 @@ def of_warning(warning: str, evidence: Evidence) -> Verdict:
     return msgspec.structs.replace(said, exclude=hosts, host=next(iter(hosts), None))
 
 
-def _of_divergence(event: Iteration) -> Verdict:
+def divergence(event: Iteration) -> str:
+    """Say from where on the loss or the gradient is no number."""
+    return f"loss or gradient is not finite from {_place(event) or 'here'} on"
+
+
+def of_divergence(event: Iteration) -> Verdict:
+    """Return the verdict that the training diverged."""
     place = _place(event)
     said = verdict(
         topics.NUMERICS,
-        f"loss or gradient is not finite from {place or 'here'} on",
+        divergence(event),
         "Resume from before it with a lower learning rate or without that data; train in bf16 rather than fp16.",
     )
     numbers = (("loss", event.loss), ("grad_norm", event.grad_norm))

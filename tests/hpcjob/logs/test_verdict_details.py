@@ -57,6 +57,22 @@ def test_logs_with_epochs_only() -> None:
     assert found.evidence[0].text == "epoch 0.02: loss 0.0, grad_norm nan"
 
 
+def test_a_loss_that_is_no_number_comes_before_the_time_out_that_follows() -> None:
+    """A rank leaves the training over it, and the others wait; numbers that came again, or NaN later, are not it."""
+    rows = [MEGATRON.format(n, "nan" if n > 3 else "3.5E+00", "1.0") for n in range(1, 6)]
+    late = "".join(WATCHDOG.format(rank) for rank in range(4))
+    found = verdict_of("".join(rows) + late)
+    assert (found.code, found.cause) == (75, "loss or gradient is not finite from iteration 4 on")
+    assert found.followers == {"ALLREDUCE waited 600000 ms for a rank that did not come": 4}
+    raised = found.evidence[0].text.replace("iteration 4", "torch.distributed.DistBackendError") + "\n"
+    assert verdict_of("".join(rows) + f"[rank0]: {raised}" + late).code == 75
+    assert verdict_of("".join(rows) + MEGATRON.format(6, "3.5E+00", "1.0") + late).code == 77
+    assert verdict_of(rows[0] + late + rows[4]).code == 77
+    over = "slurmstepd: error: *** JOB 7 ON node07 CANCELLED AT 2026-04-20T09:09:37 DUE TO TIME LIMIT ***\n"
+    found = verdict_of("".join(rows) + over)
+    assert (found.code, found.others) == (65, ["loss or gradient is not finite from iteration 4 on"])
+
+
 def test_a_rank_that_is_not_in_the_log_at_all() -> None:
     """All others of a row of numbers waited: the gap is named. A quarter of the ranks is a part of the logs."""
     found = verdict_of("".join(WATCHDOG.format(rank) for rank in (0, 1, 2, 4, 5, 6, 7)))
