@@ -95,12 +95,13 @@ def steps_of(kernels: Sequence[Kernel]) -> dict[str, Any]:
     Returns:
         ``span_ms``; ``collectives_ms``, ``exposed_ms`` of them and ``compute_ms``; ``kernels_ms`` of collectives by
         name; ``kinds_ms`` of the others; ``largest_ms`` by name; ``idle_ms`` of the device ``inside`` of steps and
-        ``between`` them; ``gaps``: the longest times in which nothing computes, in all steps.
+        ``between`` them; ``gaps``: the longest times in which nothing computes, in all steps. Nothing of fewer than
+        two steps, or if the profiler lost a mark.
     """
     marks = sorted((kernel.begin, kernel.end) for kernel in kernels if _MARK in kernel.name)
-    steps = [(begin[0], end[1]) for begin, end in zip(marks[::2], marks[1::2], strict=True)][1:]
-    if not steps:
+    if len(marks) % 2 or len(marks) < 4:
         return {}
+    steps = [(begin[0], end[1]) for begin, end in zip(marks[::2], marks[1::2], strict=True)][1:]
     window, count = (marks[1][1], marks[-1][1]), len(steps)
     cut = [
         dataclasses.replace(kernel, begin=max(kernel.begin, window[0]), end=min(kernel.end, window[1]))

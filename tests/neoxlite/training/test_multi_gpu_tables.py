@@ -87,6 +87,7 @@ def test_steps_by_their_marks() -> None:
         "where": "inside",
     }
     assert second["step"] == 1
+    assert steps_of(kernels[:-1]) == {}, "a mark is missing"
     behind_the_first = [gap for gap in found["gaps"] if gap["where"] == "between"]
     assert [(gap["ms"], gap["before"], gap["behind"]) for gap in behind_the_first] == [
         (3.0, "", "nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_NTN"),
