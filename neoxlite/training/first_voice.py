@@ -28,13 +28,14 @@ def rank_0_speaks_first(rank: int) -> Iterator[None]:
     try:
         yield
     except NeoxliteError as error:
-        if not _is_of_another_rank(error):
-            _tell_torchrun(f"neoxlite: {error}")
+        at_s = time.time()
         if rank > 0:
             time.sleep(_FIRST_S)
+        if not _is_of_another_rank(error):
+            _tell_torchrun(f"neoxlite: {error}", at_s)
         raise
     except Exception as error:
-        _tell_torchrun(one_line(error))
+        _tell_torchrun(one_line(error), time.time())
         raise
 
 
@@ -52,13 +53,13 @@ def _is_of_another_rank(error: NeoxliteError) -> bool:
     return module is not None and isinstance(error, module.PeerLostError)
 
 
-def _tell_torchrun(text: str) -> None:
-    """Leave an error where torchrun looks for it: it ends its page with that of the first rank to fail.
+def _tell_torchrun(text: str, at_s: float) -> None:
+    """Leave an error where torchrun looks for it: its page ends with that of the rank that failed first, by the clock.
 
     Its format: torch/distributed/elastic/multiprocessing/errors/error_handler.py, record_exception.
     """
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path:
-        told = {"message": {"message": text, "extraInfo": {"timestamp": str(int(time.time()))}}}
+        told = {"message": {"message": text, "extraInfo": {"timestamp": str(int(at_s))}}}
         with contextlib.suppress(OSError):
             write_whole(Path(path), json.dumps(told))
