@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hpcjob.cli.options import plans_from_options, show_warnings
-from hpcjob.errors import HpcjobError
+from hpcjob.errors import HpcjobError, SchedulerError
 from hpcjob.needs import check_needs
 from hpcjob.precheck import check_training
 from hpcjob.render import render
+from hpcjob.schedulers.base import UnclearSubmitError
 from hpcjob.tracking import dependencies, submission
 from neoxlite.common.printable import tell
 
@@ -73,9 +74,9 @@ class Batch:
             try:
                 plans = self._plans(job, before) if before else self._files[number]
                 latest = []
-                for plan in plans:
-                    first = self._chain and number == 0
-                    record = submission.submit(_prepared(plan, first=first), tell=tell)
+                for place, plan in enumerate(plans):
+                    _tell_news(plan, self._files[number][place])
+                    record = self._submit(plan, number, place, before)
                     latest.append(record)
                     done.append(record)
                     yield record
@@ -86,9 +87,34 @@ class Batch:
                 raise error from None
             before = latest if self._chain else []
 
+    def _submit(self, plan: Plan, number: int, place: int, before: Sequence[Record]) -> Record:
+        """Submit one job. What it comes after may end between the look at it and the submission, which is refused then.
+
+        Args:
+            number: of its file. place: of its plan, of those that the file gives.
+        """
+        has_more = self._chain and number + 1 < len(self._jobs)
+        try:
+            return submission.submit(_prepared(plan, first=has_more and not plan.after), tell=tell)
+        except UnclearSubmitError:
+            raise
+        except SchedulerError:
+            again = self._plans(self._jobs[number], before)[place] if plan.after else plan
+            if again.after == plan.after:
+                raise
+        _tell_news(again, plan)
+        return submission.submit(_prepared(again, first=has_more and not again.after), tell=tell)
+
     def _plans(self, job: str | None, before: Sequence[Record]) -> list[Plan]:
         after = [*self._options.get("after", ()), *(f"ok:{record.profile}:{record.id}" for record in before)]
         return plans_from_options(job=job, **{**self._options, "after": after}, find_after=_found)
+
+
+def _tell_news(plan: Plan, known: Plan) -> None:
+    """Tell the notes of a plan that an earlier look at it did not give."""
+    for note in plan.notes:
+        if note not in known.notes:
+            tell(f"note: {note}")
 
 
 def _found(job: JobFile, cluster: ClusterProfile) -> tuple[list[Dependency], list[str]]:

@@ -58,6 +58,10 @@ _OWN_CODES = {
 }
 _SITE_LIVE = {"QUEUED": State.PENDING, "RUNNING": State.RUNNING, "HOLD": State.PENDING}
 _HINTS = {
+    r"\bjob [\d_]+ (?:does not exist|has already|is already)": (
+        "a step job takes no more steps once all that it has have ended: look how they ended (hpcjob status), then "
+        "submit the rest by itself, without `after`"
+    ),
     r"resource group|rscgrp|resource unit": "choose another --queue; `pjstat --rsc` lists the resource groups",
     r"group|project": "choose another --account",
     r"elapse": "change --walltime",

@@ -12,6 +12,7 @@ import yaml
 
 from hpcjob.schedulers.command_scheduler import CommandScheduler
 from hpcjob.tracking import submission
+from hpcjob.tracking.records import Record
 from tests.emulators.emulator import COMMANDS
 from tests.emulators.faults import put_faults, start, stop
 from tests.hpcjob.cli.test_emulated import BOTH, MakeSite, Site, System, site
@@ -160,6 +161,51 @@ def test_steps_of_pjm(site: MakeSite) -> None:
     assert [place.hpcjob("wait", job)[0] for job in ids] == [0, 3, 87]
     assert f"job {ids[1]} ends with code 0 is asked" in place.hpcjob("tail", ids[2])[1]
     assert not Path("c").exists()
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("code", "seen"), [(0, True), (0, False), (3, True), (3, False)], ids=["well", "well-late", "ill", "ill-late"]
+)
+def test_a_step_of_pjm_that_ends_before_the_next_is_submitted(
+    site: MakeSite, monkeypatch: pytest.MonkeyPatch, code: int, seen: bool
+) -> None:
+    """pjsub takes no step after it: having ended well it is not waited for, else the rest is refused.
+
+    It ends before hpcjob looks at it (``seen``), or between that look and pjsub.
+    """
+    place = site("pjm")
+    submit_one = submission.submit
+
+    def ended() -> None:
+        Path("go").touch()
+        while any(job["state"] != "ended" for job in place.emulator.jobs.values()):
+            time.sleep(0.05)
+
+    def slowly(prepared: submission.Prepared, **options: Any) -> Record:
+        is_second = prepared.submission.plan.name == "b"
+        if is_second and not seen and len(place.emulator.jobs) == 1:
+            ended()
+        record = submit_one(prepared, **options)
+        if prepared.submission.plan.name == "a" and seen:
+            ended()
+        return record
+
+    monkeypatch.setattr(submission, "submit", slowly)
+    files = [write("a.yml", command=["bash", "-c", f"{UNTIL_TOLD}; exit {code}"]),
+             write("b.yml", command=["true"]), write("c.yml", command=["true"])]  # fmt: skip
+    rc, out, err = place.hpcjob("submit", *files, "-p", "site", "--account", "g", "--chain", "--json")
+    ids = [json.loads(line)["id"] for line in out.splitlines()]
+    number = int(ids[0].partition("_")[0])
+    if code:
+        assert (rc, len(ids), len(place.emulator.jobs)) == (2, 1, 1)
+        assert f"job {ids[0]} has ended (FAILED), afterok does not come true any more" in err
+        assert f"submitted before this: {ids[0]}" in err
+        return
+    assert rc == 0, err
+    assert f"note: after: job {ids[0]} has ended (COMPLETED); there is nothing to wait for" in err
+    assert ids == [f"{number}_0", f"{number + 1}_0", f"{number + 1}_1"]
+    assert [place.hpcjob("wait", job)[0] for job in ids] == [0, 0, 0]
 
 
 @pytest.mark.ci
