@@ -1,9 +1,11 @@
 """Which micro-batch a GPU's memory has room for, by arithmetic. Imports no torch.
 
-Bytes of one GPU, in bf16 with ZeRO stage 1: 4 a parameter for weights and gradients and 12, shared by the replicas, for
-fp32 master weights and moments; of what the backward pass needs, 36 h a token and block where blocks are compiled and
-attention is fused (residual stream, norms, q, k, v, both sides of the MLP's activation), or 2 h with recomputation; and
-the logits of all tokens. On an H200 it is within 6 % of the peak at 125M to 2.7B (docs/performance.md).
+Bytes of one GPU, in bf16 with ZeRO stage 1: 2 a parameter for weights and 12, shared by the replicas, for fp32 master
+weights and moments; 4 for fp32 sums of gradients where micro-batches are accumulated; of what the backward pass needs,
+36 h a token and block where blocks are compiled and attention is fused (residual stream, norms, q, k, v, both sides of
+the MLP's activation), or 2 h with recomputation; and the logits of all tokens. The bf16 gradients, 2 a parameter, take the
+place of the activations as these are used up. On an H200 it is within 3 % of the peak at 125M to 6.7B
+(docs/performance.md).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 GIB = 2**30
 _BLOCK_BYTES, _RECOMPUTED_BYTES = 36, 2
 """Of a token and block, in hidden sizes."""
-_WEIGHT_BYTES, _STATE_BYTES = 4, 12
+_WEIGHT_BYTES, _GRADIENT_BYTES, _SUM_BYTES, _STATE_BYTES = 2, 2, 4, 12
 _LOGIT_BYTES = 2
 _ENOUGH_TOKENS = 32768
 """Of a micro-batch: more are hardly faster (docs/performance.md)."""
@@ -30,13 +32,15 @@ def memory_gib(cfg: NeoxConfig, padded_vocab_size: int, micro_batch: int, *, rec
     """Return about how much memory a GPU needs for the whole model of a configuration in bf16 with ZeRO stage 1."""
     tokens = micro_batch * cfg.seq_length
     parameters = cfg.parameter_count(padded_vocab_size)
-    states = parameters * (_WEIGHT_BYTES + _STATE_BYTES / max(1, cfg.data_parallel_size))
+    in_fp32 = (cfg.data_types or {}).get("grad_accum_dtype") == "fp32"  # `load_config` writes what is not said
+    sums = _SUM_BYTES if in_fp32 and cfg.gradient_accumulation_steps > 1 else 0
+    states = parameters * (_WEIGHT_BYTES + sums + _STATE_BYTES / max(1, cfg.data_parallel_size))
     block = _BLOCK_BYTES * cfg.hidden_size
     activations = (
         cfg.num_layers * (_RECOMPUTED_BYTES * cfg.hidden_size) + block if recompute else cfg.num_layers * block
     )
     logits = padded_vocab_size * _LOGIT_BYTES
-    return (states + tokens * (activations + logits)) / GIB
+    return (states + max(tokens * (activations + logits), parameters * _GRADIENT_BYTES)) / GIB
 
 
 COUNTED = "bf16 with ZeRO stage 1, without pipeline, tensor parallelism, offload and selective recomputation"

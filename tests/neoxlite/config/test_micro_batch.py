@@ -24,27 +24,34 @@ def shipped(name: str, folder: Path, **keys: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("name", "micro_batch", "measured_gib"),
+    ("name", "micro_batch", "steps", "length", "recompute", "measured_gib"),
     [
-        ("125M", 32, 29.2),  # benchmarks/gpu/table.py, torch's max allocated
-        ("350M", 16, 35.8),
-        ("1-3B", 8, 47.7),
-        ("1-3B", 16, 76.4),
-        ("2-7B", 8, 83.4),  # of a bare loop with the same kept tensors
+        ("125M", 32, 1, 2048, False, 29.2),  # docs/performance.md, torch's max allocated
+        ("350M", 16, 1, 2048, False, 35.8),
+        ("1-3B", 8, 1, 2048, False, 47.5),
+        ("1-3B", 8, 8, 2048, False, 52.9),
+        ("1-3B", 16, 1, 2048, False, 76.4),
+        ("1-3B", 2, 1, 16384, False, 76.4),
+        ("2-7B", 8, 1, 2048, False, 83.4),
+        ("6-7B", 4, 1, 2048, True, 103.1),
     ],
 )
-def test_memory_is_near_what_was_measured(name: str, micro_batch: int, measured_gib: float, tmp_path: Path) -> None:
-    """Within 6 %."""
-    cfg = shipped(name, tmp_path)
-    assert memory_gib(cfg, VOCABULARY, micro_batch, recompute=False) == pytest.approx(measured_gib, rel=0.06)
+def test_memory_is_near_what_was_measured(
+    name: str, micro_batch: int, steps: int, length: int, recompute: bool, measured_gib: float
+) -> None:
+    """Up to 3 % below it."""
+    keys = {"seq_length": length, "max_position_embeddings": length, "gradient_accumulation_steps": steps}
+    cfg = load_config(name, overrides=keys, world_size=1)
+    found = memory_gib(cfg, VOCABULARY, micro_batch, recompute=recompute)
+    assert 0.97 * measured_gib < found <= measured_gib
 
 
 def test_advice(tmp_path: Path) -> None:
     """A shipped file recomputes at a micro-batch of 4; an H200 has room for neither to be needed."""
     cfg = shipped("1-3B", tmp_path, gradient_accumulation_steps=8)
     recompute, larger = advice(cfg, VOCABULARY, 140)
-    assert recompute.startswith("checkpoint_activations: false has room (about 35 of 140 GiB)")
-    assert larger.startswith("train_micro_batch_size_per_gpu 16 has room (about 78 of 140 GiB) and is faster than 4")
+    assert recompute.startswith("checkpoint_activations: false has room (about 38 of 140 GiB)")
+    assert larger.startswith("train_micro_batch_size_per_gpu 16 has room (about 81 of 140 GiB) and is faster than 4")
     assert larger.endswith("with gradient_accumulation_steps 2 the batch stays 32")
     assert [line.partition(" has")[0] for line in advice(cfg, VOCABULARY, 80)] == [
         "checkpoint_activations: false",
