@@ -42,7 +42,8 @@ class Paired:
         if len(self.values) < 2:
             return f"{self.mean:+.3%} (n=1): one run decides nothing"
         low, high = self.mean - self.reach, self.mean + self.reach
-        text = f"{self.mean:+.3%} +- {self.error:.3%} (n={len(self.values)}; 95 %: {low:+.3%} to {high:+.3%}): "
+        text = f"{self.mean:+.3%} +- {self.error:.3%} (n={len(self.values)}, one scatters by {self.scatter:.3%}; "
+        text += f"95 %: {low:+.3%} to {high:+.3%}): "
         text += "no difference seen" if low <= 0 <= high else "higher" if low > 0 else "lower"
         if bound is None:
             return text
