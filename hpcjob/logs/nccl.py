@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hpcjob.logs import nccl_hosts
-from hpcjob.logs.events import Communicator as CommunicatorEvent
 from hpcjob.logs.events import Event, Finding
 from hpcjob.logs.fold import Fold, Group, ranges, without_numbers
 from hpcjob.logs.lines import Line
+from hpcjob.logs.nccl_events import Communicator as CommunicatorEvent
 from hpcjob.logs.report import Row
 from hpcjob.logs.rulebook import load
 from hpcjob.logs.shapes import Interest, Shapes

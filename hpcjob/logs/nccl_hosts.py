@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from hpcjob.logs.events import Finding, NcclHost
+from hpcjob.logs.events import Finding
 from hpcjob.logs.fold import ranges
 from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
+from hpcjob.logs.nccl_events import NcclHost
 
 _HOSTS_AT_MOST = 100_000
 _NAMED_AT_MOST = 4

@@ -14,6 +14,7 @@ from hpcjob.logs.events import Checkpoint, Event, Finding, Iteration, ProcessEnd
 from hpcjob.logs.explain.clock import is_earlier, seconds
 from hpcjob.logs.explain.ends import Ends
 from hpcjob.logs.explain.flight.dump import Dump
+from hpcjob.logs.explain.network import Network
 from hpcjob.logs.explain.outlived import Lifetimes
 from hpcjob.logs.explain.waits import WAITING, Wait, note
 from hpcjob.logs.failures import key_of, role_of
@@ -79,14 +80,7 @@ class Evidence:
         """The first of the iterations whose loss or gradient was not finite, if the log ends with such."""
         self.seen: dict[int, Event | None] = {}
         """Ranks that wrote anything, and their latest iteration."""
-        self.hosts_that_say: dict[str, set[str]] = {}
-        """Network of each host: ``IB``, ``Socket``."""
-        self.interfaces: dict[str, set[str]] = {}
-        """Hosts by the interface over which NCCL starts there."""
-        self.shm_hosts: set[str] = set()
-        self.hcas: dict[str, int] = {}
-        self.versions: dict[str, set[str]] = {}
-        """Hosts by their version of NCCL."""
+        self.network = Network()
         self.software: dict[str, str] = {}
         """Versions that the log tells, by name: ``nccl``, ``torch``, ``cuda``."""
         self.dumps: dict[int, Dump] = {}
@@ -97,8 +91,6 @@ class Evidence:
         """Ranks whose communicator was aborted, as by their own watchdog."""
         self.passed: list[Blamed] = []
         """Errors that the run outlived, once all files have been read."""
-        self.gdr = False
-        """Whether any process has GPUDirect RDMA."""
         self.lines = 0
         self._book = book
         self._reader = ErrorReader(book)
@@ -207,22 +199,9 @@ class Evidence:
 
     def _information(self, line: Line) -> None:
         for finding in self.nccl.read(line):
-            host = line.host or ""
+            self.network.note(finding, line.host or "")
             if finding.rule == "nccl-version":
-                self.versions.setdefault(finding.fields["version"], set()).add(host)
                 self.software.setdefault("nccl", finding.fields["version"])
-            elif finding.rule == "nccl-network-socket":
-                self.hosts_that_say.setdefault(host, set()).add("Socket")
-            elif finding.rule == "nccl-network":
-                self.hosts_that_say.setdefault(host, set()).add(finding.fields["network"])
-            elif finding.rule in ("nccl-bootstrap", "nccl-bridge"):
-                self.interfaces.setdefault(finding.fields["interface"], set()).add(host)
-            elif finding.rule == "nccl-path-shm":
-                self.shm_hosts.add(host)
-            elif finding.rule == "nccl-hcas":
-                self.hcas[host] = finding.fields["hcas"].count("[")
-            elif finding.rule == "nccl-gdr-on":
-                self.gdr = True
             elif finding.rule == "nccl-end" and finding.fields["how"] == "Abort" and line.rank is not None:
                 self.aborted.add(line.rank)
             if finding.role == "warning":

@@ -30,30 +30,30 @@ def profile_of(directory: Path | None, name: str | None) -> ClusterProfile | Non
 def differences(evidence: Evidence, profile: ClusterProfile) -> list[str]:
     """Return what differs from the profile, the worst first."""
     found = []
-    networks = evidence.hosts_that_say
+    network, networks = evidence.network, evidence.network.networks
     if profile.node.hcas and len(networks) > 1:
         sockets = sorted(host for host, names in networks.items() if "Socket" in names)
         if sockets:
             found.append(f"{profile.name} has InfiniBand or RoCE, and TCP sockets are used on {_some(sockets)}")
-    fewer = sorted(host for host, count in evidence.hcas.items() if count < profile.node.hcas)
+    fewer = sorted(host for host, count in network.hcas.items() if count < profile.node.hcas)
     if fewer:
-        counts = sorted({evidence.hcas[host] for host in fewer})
+        counts = sorted({network.hcas[host] for host in fewer})
         used = "-".join(map(str, counts))
         found.append(f"{profile.name} has {profile.node.hcas} HCAs a node, NCCL uses {used} on {_some(fewer)}")
-    more = sorted(host for host, count in evidence.hcas.items() if profile.node.hcas and count > profile.node.hcas)
+    more = sorted(host for host, count in network.hcas.items() if profile.node.hcas and count > profile.node.hcas)
     if more:
-        used = "-".join(map(str, sorted({evidence.hcas[host] for host in more})))
+        used = "-".join(map(str, sorted({network.hcas[host] for host in more})))
         found.append(
             f"{profile.name} has {profile.node.hcas} HCAs for computation, NCCL uses {used} on {_some(more)}: one of "
             "another network is among them"
         )
     found += _interfaces(evidence, profile)
     cuda = profile.versions.cuda
-    built = sorted({version.partition("+cuda")[2] for version in evidence.versions if "+cuda" in version})
+    built = sorted({version.partition("+cuda")[2] for version in network.versions if "+cuda" in version})
     if cuda and built and any(not version.startswith(cuda) for version in built):
         found.append(f"{profile.name} declares CUDA {cuda}, NCCL was built for {', '.join(built)}")
     declared = profile.versions.nccl
-    others = sorted(version for version in evidence.versions if declared and not version.startswith(declared))
+    others = sorted(version for version in network.versions if declared and not version.startswith(declared))
     if others:
         found.append(f"{profile.name} declares NCCL {declared}, the log says {', '.join(others)}")
     return found
@@ -63,7 +63,7 @@ def _interfaces(evidence: Evidence, profile: ClusterProfile) -> list[str]:
     expected = profile.network_interface
     if expected is None:
         return []
-    others = {name: hosts for name, hosts in evidence.interfaces.items() if not name.startswith(expected)}
+    others = {name: hosts for name, hosts in evidence.network.interfaces.items() if not name.startswith(expected)}
     if not others:
         return []
     name, hosts = max(others.items(), key=lambda item: len(item[1]))

@@ -31,7 +31,7 @@ _FIXES = (
 
 def slow_hosts(evidence: Evidence) -> list[str]:
     """Return the hosts that use sockets while others do not."""
-    networks = evidence.hosts_that_say
+    networks = evidence.network.networks
     sockets = {host for host, names in networks.items() if "Socket" in names}
     return sorted(sockets) if len(sockets) * 2 <= len(networks) else []
 
@@ -39,19 +39,20 @@ def slow_hosts(evidence: Evidence) -> list[str]:
 def oddities(evidence: Evidence) -> list[str]:
     """Return what works but not as it should, the worst first."""
     found = []
-    networks = evidence.hosts_that_say
+    network, networks = evidence.network, evidence.network.networks
     odd = slow_hosts(evidence)
     if odd:
         found.append(f"{', '.join(odd[:8])}: TCP sockets, while {len(networks) - len(odd)} other hosts use RDMA")
     elif len(networks) > 1 and all("Socket" in names for names in networks.values()):
         found.append(f"{len(networks)} nodes talk over TCP sockets, many times slower than InfiniBand or RoCE")
-    found += _odd_ones("NCCL version", evidence.versions) + _odd_ones("interface for NCCL's start", evidence.interfaces)
-    if evidence.shm_hosts:
-        hosts = sorted(filter(None, evidence.shm_hosts))
+    found += _odd_ones("NCCL version", network.versions)
+    found += _odd_ones("interface for NCCL's start", network.interfaces)
+    if network.shm_hosts:
+        hosts = sorted(filter(None, network.shm_hosts))
         found.append(f"GPUs of one node talk through host memory (SHM): {', '.join(hosts[:8]) or 'some ranks'}")
-    if len(set(evidence.hcas.values())) > 1:
-        most = max(evidence.hcas.values())
-        fewer = sorted(host for host, count in evidence.hcas.items() if count < most)
+    if len(set(network.hcas.values())) > 1:
+        most = max(network.hcas.values())
+        fewer = sorted(host for host, count in network.hcas.items() if count < most)
         found.append(f"{', '.join(fewer[:8])}: fewer HCAs than the {most} of the other hosts")
     for blamed in evidence.blamed("warning"):
         event = blamed.group.first
@@ -59,7 +60,7 @@ def oddities(evidence: Evidence) -> list[str]:
             isinstance(event, Finding)
             and event.rule != "nccl-path-shm"
             and evidence.nccl.matters(event)
-            and not (event.rule == "nccl-gdr-off" and evidence.gdr)
+            and not (event.rule == "nccl-gdr-off" and network.gdr)
         ):
             found.append(sentence(blamed))
     return found
@@ -87,9 +88,9 @@ def hosts_of(evidence: Evidence, text: str) -> list[str]:
     if "TCP sockets" in text:
         return slow_hosts(evidence)
     if "fewer HCAs" in text:
-        most = max(evidence.hcas.values(), default=0)
-        fewer = sorted(host for host, count in evidence.hcas.items() if count < most)
-        return fewer if len(fewer) * 2 <= len(evidence.hcas) else []
+        most = max(evidence.network.hcas.values(), default=0)
+        fewer = sorted(host for host, count in evidence.network.hcas.items() if count < most)
+        return fewer if len(fewer) * 2 <= len(evidence.network.hcas) else []
     return []
 
 
