@@ -71,7 +71,8 @@ def job_ended(record: Record, waits: Waits | None = None) -> bool:
     job.done()  # asks, if it is time to
     status = _noted(record, job.status("cache"), index)
     if waits is not None and not status.state.ended:
-        waits.see(record, status, functools.partial(job.watcher.scheduler.expected_start, job.ref))
+        waits.see(record, status)
+        waits.say(lambda one: job.watcher.scheduler.expected_start(one.ref))
         if waits.hopeless:
             raise no_use(waits.hopeless)
     return status.state.ended
@@ -81,7 +82,9 @@ def no_use(records: Iterable[Record]) -> HpcjobError:
     """Return the error that ends the wait for jobs that will never start."""
     ids = " ".join(sorted(record.id for record in records))
     return HpcjobError(
-        f"no use to wait: never starts as it is: {ids}", hint=f"hpcjob cancel {ids}", exit_code=exitcodes.NOT_ENDED
+        f"no use to wait for what never starts as it is: {ids}",
+        hint=f"hpcjob cancel {ids}",
+        exit_code=exitcodes.NOT_ENDED,
     )
 
 
@@ -119,9 +122,11 @@ def wait_for(
                 del jobs[record]
                 yield record, status
             elif waits is not None:
-                waits.see(record, status, functools.partial(job.watcher.scheduler.expected_start, job.ref))
+                waits.see(record, status)
                 if record in waits.hopeless:
                     del jobs[record]
+        if waits is not None:
+            waits.say(lambda one: track([one])[0].watcher.scheduler.expected_start(one.ref))
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             return

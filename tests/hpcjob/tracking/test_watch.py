@@ -36,7 +36,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def job(job_id: str, *, minute: int = 0, server: str = "") -> Record:
+def job(job_id: str, *, minute: int = 0, server: str = "", attached: bool = False) -> Record:
     """Record a job of Slurm and return it."""
     record = Record(
         profile="lab",
@@ -46,6 +46,7 @@ def job(job_id: str, *, minute: int = 0, server: str = "") -> Record:
         submitted=f"2026-11-29T12:{minute:02d}:00.000000+00:00",
         name=f"job{job_id}",
         directory=str(Path.cwd() / f"{job_id}-{minute}"),
+        attached=attached,
     )
     append(record)
     return record
@@ -162,7 +163,8 @@ def said(rows: Sequence[tuple[State, str | None]], start: str | None = None, age
     told: list[str] = []
     waits = Waits(told.append)
     for state, reason in rows:
-        waits.see(record, Status(state, reason=reason), lambda: start)
+        waits.see(record, Status(state, reason=reason))
+        waits.say(lambda _: start)
     return told
 
 
@@ -182,6 +184,22 @@ def test_what_a_job_waits_for_is_told_when_it_changes() -> None:
     assert said([(State.PENDING, "JobHeldUser")]) == ["job 7 is PENDING (JobHeldUser): it is held until hpcjob release"]
 
 
+def test_many_jobs_that_wait_for_the_same_are_one_line() -> None:
+    """And the scheduler is not asked about each of them: when they will start."""
+    told: list[str] = []
+    waits = Waits(told.append)
+
+    def start(record: Record) -> str | None:
+        raise AssertionError(record)
+
+    for number in range(300):
+        waits.see(job(str(number)), Status(State.PENDING, reason="Priority"))
+    waits.say(start)
+    assert told == ["300 jobs wait: PENDING (Priority): 0, 1, 2, 3, 4, 5, 6, 7 and 292 more"]
+    waits.say(start)
+    assert len(told) == 1
+
+
 def test_nothing_is_told_of_a_job_that_runs_or_came_just_now() -> None:
     """Every job waits for a moment, and its log tells of one that runs."""
     assert not said([(State.RUNNING, None), (State.COMPLETING, None)])
@@ -189,8 +207,8 @@ def test_nothing_is_told_of_a_job_that_runs_or_came_just_now() -> None:
 
 
 def test_a_job_that_surely_never_starts_is_not_waited_for(slurm: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The others are; a job that a limit holds back, which somebody may change, is waited for, too."""
-    job("7")
+    """The others are; a job that a limit holds back, which somebody may change, and one that Slurm will cancel, too."""
+    job("7", attached=True)
     job("8")
     (slurm / "rows").write_text("7|PENDING|DependencyNeverSatisfied|x\n8|COMPLETED|None|x\n")
     assert main(["wait", "7", "8"]) == 75
@@ -199,7 +217,7 @@ def test_a_job_that_surely_never_starts_is_not_waited_for(slurm: Path, capsys: p
     assert output.err.splitlines() == [
         "hpcjob: job 7 is PENDING (DependencyNeverSatisfied): it comes after a job that did not end as asked, and "
         "cannot start like this; cancel it, and look at that job first (hpcjob explain)",
-        "hpcjob: no use to wait: never starts as it is: 7",
+        "hpcjob: no use to wait for what never starts as it is: 7",
         "        hpcjob cancel 7",
     ]
     (slurm / "rows").write_text("7|PENDING|PartitionNodeLimit|x\n")
@@ -207,6 +225,10 @@ def test_a_job_that_surely_never_starts_is_not_waited_for(slurm: Path, capsys: p
     error = capsys.readouterr().err
     assert error.count("asks for more nodes than its partition gives") == 1
     assert "not ended after 1 s: 7 (job7)" in error
+    job("9")
+    (slurm / "rows").write_text("9|PENDING|DependencyNeverSatisfied|x\n")
+    assert main(["wait", "9", "--timeout", "1"]) == 75
+    assert "not ended after 1 s: 9 (job9)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
