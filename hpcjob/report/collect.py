@@ -76,6 +76,19 @@ class _Stream:
         self.builders = [Builder()]
         self.loads = loads  # checkpoint loads that were seen when the attempt began
         self._open = Attempt(empty())
+        self._before: dict[float, int] = {}  # steps before each epoch, where they are counted anew in each
+        self._latest: tuple[float, int] | None = None  # epoch and step as the log told them
+
+    def counted(self, step: int, epoch: float | None) -> int:
+        """Return a step counted from the start of the training: ESPnet and others count batches within their epoch."""
+        if epoch is None or not epoch.is_integer():
+            return step
+        if epoch not in self._before:
+            known, last = self._latest or (epoch, 0)
+            anew = epoch > known and step <= last
+            self._before[epoch] = self._before.get(known, 0) + (last if anew else 0)
+        self._latest = epoch, step
+        return self._before[epoch] + step
 
     @property
     def count(self) -> int:
@@ -179,6 +192,8 @@ class _Collector:
             stream = self._streams[event.rank] = _Stream(self._loads)
             stream.begin(self._load, self._loads, by_epoch=by_epoch, source=event.source)
             stream.open.saved.update(self._saved)
+        if not by_epoch:
+            step = stream.counted(step, event.epoch)
         last = stream.last
         load = self._load if stream.loads != self._loads else None
         if last is not None and by_epoch != stream.open.by_epoch:

@@ -249,3 +249,18 @@ def test_times() -> None:
     assert seconds("2026-01-01T00:00:00+09:00") == 1767193200.0
     assert seconds("2026-01-01 00:00:00,500Z") == 1767225600.5
     assert seconds("yesterday") is None
+
+
+def test_batches_that_are_counted_within_their_epoch() -> None:
+    """ESPnet's: an epoch is no restart. Taken up again from an epoch's beginning it is one."""
+    row = "{0}epoch:train:{1}-{2}batch: iter_time=0.003, loss_ctc=5.480, loss={3}, optim0_lr0=6.250e-07, train_time=0.7"
+    rows = [row.format(epoch, last - 99, last, 9 - epoch) for epoch in (1, 2, 3) for last in (100, 200, 300)]
+    summary = "2epoch results: [train] loss=1.669, lr_0=0.100, time=1 minute, [valid] loss=1.720, time=0.94 seconds"
+    log = of("\n".join([*rows[:6], summary, *rows[6:]]))
+    assert series(log, "loss") == [(100 * n, 8.0 - (n - 1) // 3) for n in range(1, 10)]
+    (attempt,) = log.attempts
+    assert attempt.validations == {600: 1.72}
+    again = of("\n".join([*rows[:8], row.format(3, 1, 100, 5.5)]))
+    assert [one.table.steps.tolist() for one in again.attempts] == [[100 * n for n in range(1, 9)], [700]]
+    steps = of("\n".join(f"epoch: {n // 3} step: {n}, loss: {9 - n / 10}" for n in range(1, 10)))
+    assert steps.attempts[0].table.steps.tolist() == list(range(1, 10))
