@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -49,9 +50,10 @@ def evaluate(
     from neoxlite.cli.checkpoint_options import load_folder
     from neoxlite.config import load_config, parse_assignments
     from neoxlite.parallel.ranks import ranks_from_environment
-    from neoxlite.training.first_voice import rank_0_speaks_first
+    from neoxlite.training.first_voice import named_rank, rank_0_speaks_first
 
-    ranks = ranks_from_environment()
+    with rank_0_speaks_first(named_rank(os.environ)):  # a launcher that names no address is refused on every rank
+        ranks = ranks_from_environment()
     with rank_0_speaks_first(ranks.rank):
         # Every rank has the whole model here. A single process takes a configuration for stages and slices as it is.
         world_size = ranks.world_size if ranks.world_size > 1 else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 
@@ -35,12 +37,13 @@ def train(
     from neoxlite.config import load_config, parse_assignments
     from neoxlite.parallel.ranks import ranks_from_environment
     from neoxlite.training.environment import RunFiles
-    from neoxlite.training.first_voice import rank_0_speaks_first
+    from neoxlite.training.first_voice import named_rank, rank_0_speaks_first
     from neoxlite.training.outcome import Progress, failure_recorded
     from neoxlite.training.signals import EndSignals
 
     files = RunFiles.from_environment()
-    ranks = ranks_from_environment()
+    with rank_0_speaks_first(named_rank(os.environ)):  # a launcher that names no address is refused on every rank
+        ranks = ranks_from_environment()
     # From here on, so that a mistake in the configuration is in the outcome too, as is a torch that cannot be imported.
     outcome_file, progress = files.outcome if ranks.rank == 0 else None, Progress()
     with (

@@ -3,8 +3,8 @@
 Bytes of one GPU, in bf16 with ZeRO stage 1: 2 a parameter for weights and 12, shared by the replicas, for fp32 master
 weights and moments; 4 for fp32 sums of gradients where micro-batches are accumulated; of what the backward pass needs,
 36 h a token and block where blocks are compiled and attention is fused (residual stream, norms, q, k, v, both sides of
-the MLP's activation), or 2 h with recomputation; and the logits of all tokens. The bf16 gradients, 2 a parameter, take the
-place of the activations as these are used up. On an H200 it is within 3 % of the peak at 125M to 6.7B
+the MLP's activation), or 2 h with recomputation; and the logits of all tokens. The bf16 gradients, 2 a parameter, take
+the place of the activations as these are used up. On an H200 it is up to 3 % below the peak at 125M to 6.7B
 (docs/performance.md).
 """
 

@@ -151,6 +151,8 @@ def _why_no_triton(device: torch.device) -> str | None:
         import triton  # noqa: F401
     except ImportError:
         return "Triton is not installed"
+    except Exception as error:  # half installed, or of another torch
+        return f"Triton cannot be imported ({type(error).__name__}: {error})"
     if torch.cuda.get_device_capability(device) < (7, 0):
         return "Triton needs compute capability 7.0"
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -179,7 +180,11 @@ def free_port() -> int:
 
 
 def _agree_by_mpi(ranks: Ranks, port: int) -> tuple[str, int]:
-    """Let rank 0 tell its host name and a free port to all ranks over MPI."""
+    """Let rank 0 tell its host name and a free port to all ranks over MPI, which is then left.
+
+    A process in MPI ends only when all do: mpirun would not see that one has failed, and each would tell its own error.
+    """
+    ours = "mpi4py.MPI" not in sys.modules
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
@@ -195,4 +200,6 @@ def _agree_by_mpi(ranks: Ranks, port: int) -> tuple[str, int]:
         )
     mine = (socket.gethostname(), port or free_port()) if ranks.rank == 0 else None
     address, agreed_port = world.bcast(mine, root=0)
+    if ours:
+        MPI.Finalize()
     return str(address), int(agreed_port)

@@ -6,12 +6,14 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.cluster.need import need
 from tests.cluster.testbed.bed import REPOSITORY
 from tests.cluster.testbed.hosts import namespaces_of
 from tests.cluster.testbed.processes import PATIENCE_S, oldest, processes_in, wait_until
@@ -127,3 +129,15 @@ def test_a_folder_that_is_not_shared_is_told_at_once(neox: User) -> None:
     assert done.returncode == 1
     assert "node1, node2: there is no /tmp/outputs/launch/" in done.stderr
     assert "start from a folder that all hosts share" in done.stderr
+
+
+def test_ranks_agree_by_mpi_where_no_address_is_given(tmp_path: Path) -> None:
+    """By real MPI, which they then leave: a mistake that all of them find ends the run with its code."""
+    need([] if shutil.which("mpirun") else ["mpirun"], "Open MPI")
+    (tmp_path / "run.yml").write_text("train_iters: 1\n")
+    words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3", sys.executable, "-m", "neoxlite", "train"]
+    done = subprocess.run(
+        [*words, "run.yml"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 2
+    assert "neoxlite: run.yml: num_layers is not given" in done.stderr

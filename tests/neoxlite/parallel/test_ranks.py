@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -107,6 +108,20 @@ def test_mpi_without_address_and_without_mpi4py_names_the_extra(monkeypatch: pyt
         ranks_from_environment(OPEN_MPI)
     assert "hpcjob[mpi]" in str(caught.value)
     assert "MASTER_ADDR" in str(caught.value)
+
+
+def test_mpi_is_left_when_the_ranks_have_agreed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process in MPI ends only when all do, and mpirun would not see one fail. The MPI of others is not ended."""
+    calls: list[str] = []
+    world = SimpleNamespace(Get_size=lambda: 8, bcast=lambda mine, root: ("node1", 2345))
+    mpi = SimpleNamespace(COMM_WORLD=world, Finalize=lambda: calls.append("left"))
+    monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=mpi))
+    monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
+    assert ranks_from_environment(OPEN_MPI).master_addr == "node1"
+    assert calls == ["left"]
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi)
+    ranks_from_environment(OPEN_MPI)
+    assert calls == ["left"]
 
 
 def test_exported_variables_are_torch_s() -> None:
