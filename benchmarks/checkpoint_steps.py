@@ -1,26 +1,46 @@
-"""What a save costs the steps of training: every step timed, one engine, saves at once and beside training in turn.
+"""What a save costs the steps of training, and why: every step timed, one engine, ways of writing in turn.
 
-    python benchmarks/checkpoint_steps.py 350M --precision bfloat16     # a GPU: under a minute
-    python benchmarks/checkpoint_steps.py                                # small, on a CPU
+    python benchmarks/checkpoint_steps.py 350M --precision bfloat16 --compile             # a GPU: under 100 seconds
+    python benchmarks/checkpoint_steps.py 1-3B --precision bfloat16 --compile --weights   # a seventh of the bytes
+    python benchmarks/checkpoint_steps.py                                                 # small, on a CPU
 
 The trainer's own engine and saves on random tokens, without loader and log. Every step is waited for, so that its time
-is its own. Lines: a step alone; a save at once and how long it stands still; a save beside training, how long it stands
-still, the steps during it, and what they took longer together. The last line is what the issue of saving beside
-training is about: what it costs, as a share of a save at once.
+is its own. A line each for a step alone; a save at once, and how long it stands still; and the steps beside
+
+    a save to the disk            the thread of this process writes
+    a save to memory              the same thread, to /dev/shm: no disk, the interpreter's lock and the memory alone
+    another process               it writes as many bytes to the same disk as the thread does: no lock is shared
+    another that leaves its pages the same, and what it wrote stays in the page cache
+
+If steps are longer beside another process too, the machine is the cause; if beside the thread alone, this program is.
+A step is told with the time until it was issued, and with how often its thread gave its core away, as for the lock. The
+last line is what the issue of saving beside training is about: what it costs, as a share of a save at once.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import yaml
+
+from neoxlite.checkpoint.background import BackgroundSaver
+from neoxlite.checkpoint.save import Contents, save
+from neoxlite.config import load_config
+from neoxlite.parallel.distributed import join_world, leave_world, prepare
+from neoxlite.parallel.ranks import Ranks
+from neoxlite.parallel.topology import Topology
 
 SMALL: dict[str, Any] = {
     "num_layers": 7,
@@ -35,14 +55,27 @@ SMALL: dict[str, Any] = {
     "train_iters": 1000,
 }
 
+# Arguments: how the files' names begin, their bytes together, "leave" or "drop" the pages. The end of stdin starts it.
+WRITER = """
+import os, sys
+path, left, pages = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+data, number = os.urandom(1 << 26), 0
+print("ready", flush=True)
+sys.stdin.readline()
+while left:
+    with open(f"{path}{number}", "wb") as file:
+        for _ in range(3):
+            left -= file.write(data[:left])
+        file.flush()
+        os.fsync(file.fileno())
+        if pages == "drop":
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    number += 1
+"""
+
 
 def build(folder: Path, model: list[str], overrides: dict[str, Any], device: torch.device) -> tuple[Any, Any]:
     """Return the configuration and an engine on ``device``."""
-    from neoxlite.config import load_config
-    from neoxlite.parallel.distributed import join_world, prepare
-    from neoxlite.parallel.ranks import Ranks
-    from neoxlite.parallel.topology import Topology
-
     if not model:
         model = [str(folder / "benchmark.yml")]
         Path(model[0]).write_text(yaml.safe_dump(SMALL))
@@ -57,6 +90,25 @@ def build(folder: Path, model: list[str], overrides: dict[str, Any], device: tor
     return cfg, create_engine(cfg, spec, Topology(), device, None)
 
 
+class Step(NamedTuple):
+    """A step that was taken, in milliseconds."""
+
+    took: float
+    issued: float
+    """Until the call came back; behind it the device was waited for."""
+    waits: int
+    """How often the thread of training gave its core away."""
+
+
+@dataclass
+class Beside:
+    """What was done beside steps: how long they stood still and it lasted, in milliseconds, and the steps."""
+
+    stood: float
+    lasted: float
+    steps: list[Step]
+
+
 class Steps:
     """Takes steps and times them."""
 
@@ -67,41 +119,107 @@ class Steps:
         self._cfg, self._engine, self._device = cfg, engine, device
         self.number = 0
 
-    def one(self) -> float:
-        """Take a step and return its milliseconds."""
+    def one(self) -> Step:
+        """Take a step."""
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
         began = time.perf_counter()
         self.number += 1
         self._engine.train_step([self._batch] * self._cfg.gradient_accumulation_steps, self.number)
+        issued = time.perf_counter()
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-        return (time.perf_counter() - began) * 1000
+        took = time.perf_counter() - began
+        waits = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before
+        return Step(took * 1000, (issued - began) * 1000, waits)
 
-    def many(self, count: int) -> list[float]:
-        """Take steps and return the milliseconds of each."""
+    def many(self, count: int) -> list[Step]:
+        """Take steps."""
         return [self.one() for _ in range(count)]
 
-
-def at_once(root: Path, engine: Any, number: int) -> float:
-    """Save and return the milliseconds."""
-    from neoxlite.checkpoint.save import Contents, save
-
-    began = time.perf_counter()
-    save(root, engine, Contents({"iteration": number}), keep_last=1)
-    return (time.perf_counter() - began) * 1000
+    def during(self, goes_on: Callable[[], bool]) -> list[Step]:
+        """Take steps, one at the least, as long as something else goes on."""
+        taken = [self.one()]
+        while goes_on():
+            taken.append(self.one())
+        return taken
 
 
-def beside(root: Path, saver: Any, steps: Steps) -> tuple[float, list[float], float]:
-    """Save beside training; return milliseconds: standing still, each step meanwhile, and the save in all."""
-    from neoxlite.checkpoint.save import Contents
+class Ways:
+    """The ways of writing a checkpoint to ``disk``, or to a folder in ``memory``, each beside steps."""
 
-    began = time.perf_counter()
-    saver.start(root, Contents({"iteration": steps.number}), keep_last=1)
-    blocked = (time.perf_counter() - began) * 1000
-    times = [steps.one()]
-    while saver.is_writing:
-        times.append(steps.one())
-    saver.wait()
-    return blocked, times, saver.finished()[0].seconds * 1000
+    def __init__(self, steps: Steps, engine: Any, disk: Path, memory: Path, *, weights: bool):
+        self._steps, self._engine, self._disk, self._memory = steps, engine, disk, memory
+        self._saver, self._with_optimizer = BackgroundSaver(engine), not weights
+        self.bytes = 0
+
+    def beside(self) -> Beside:
+        """Save to the disk beside steps."""
+        saved = self._save_beside(self._disk)
+        self.bytes = sum(path.stat().st_size for path in self._disk.glob("global_step*/*.safetensors"))
+        return saved
+
+    def in_memory(self) -> Beside:
+        """Save to memory beside steps."""
+        try:
+            return self._save_beside(self._memory)
+        finally:
+            shutil.rmtree(self._memory, ignore_errors=True)
+
+    def at_once(self) -> Beside:
+        """Save at once, without a step."""
+        began = time.perf_counter()
+        save(self._disk, self._engine, self._contents(), keep_last=1)
+        stood = (time.perf_counter() - began) * 1000
+        return Beside(stood, stood, [])
+
+    def _contents(self) -> Contents:
+        return Contents({"iteration": self._steps.number}, with_optimizer=self._with_optimizer)
+
+    def _save_beside(self, root: Path) -> Beside:
+        began = time.perf_counter()
+        self._saver.start(root, self._contents(), keep_last=1)
+        stood = (time.perf_counter() - began) * 1000
+        steps = self._steps.during(lambda: self._saver.is_writing)
+        self._saver.wait()
+        return Beside(stood, self._saver.finished()[0].seconds * 1000, steps)
+
+    def elsewhere(self, pages: str) -> Beside:
+        """Let another process write beside steps, whose pages it gives back ("drop") or leaves in the page cache."""
+        with tempfile.TemporaryDirectory(dir=self._disk.parent) as folder:
+            words = [sys.executable, "-c", WRITER, f"{folder}/", str(self.bytes), pages]
+            with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+                assert process.stdin is not None
+                assert process.stdout is not None
+                process.stdout.readline()  # it is ready
+                process.stdin.close()
+                began = time.perf_counter()
+                steps = self._steps.during(lambda: process.poll() is None)
+                lasted = (time.perf_counter() - began) * 1000
+            if process.returncode:
+                raise SystemExit(f"the process beside the steps ended with {process.returncode}")
+        return Beside(0.0, lasted, steps)
+
+
+def measure(ways: Ways, steps: Steps, alone: list[Step], until: float, rounds: int) -> dict[str, list[Beside]]:
+    """Go through the ways and print each, the first two once at the least; ``alone`` gets the steps between them."""
+    order = {"a save at once": ways.at_once, "beside a save to the disk": ways.beside}
+    if shutil.disk_usage("/dev/shm").free > 2 * ways.bytes:
+        order["beside a save to memory"] = ways.in_memory
+    order["beside another process"] = lambda: ways.elsewhere("drop")
+    order["beside another that leaves its pages"] = lambda: ways.elsewhere("leave")
+    measured: dict[str, list[Beside]] = {}
+    longest = 0.0
+    for _ in range(rounds):
+        for name, take in order.items():
+            began = time.perf_counter()
+            if len(measured) >= 2 and began + longest > until:
+                return measured
+            one = take()
+            measured.setdefault(name, []).append(one)
+            print(f"{name}: {line(one, alone)}", flush=True)
+            alone += steps.many(5)
+            longest = max(longest, time.perf_counter() - began)
+    return measured
 
 
 def parsed() -> argparse.Namespace:
@@ -111,8 +229,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--optimizer", choices=("direct", "deepspeed"), help="zero_optimization.implementation")
     parser.add_argument("--compile", action="store_true", help="compile the blocks, as the trainer does on a GPU")
-    parser.add_argument("--budget", type=float, default=50.0, help="seconds after which no further save is begun")
-    parser.add_argument("--saves", type=int, default=4, help="saves of each kind at most")
+    parser.add_argument("--weights", action="store_true", help="save without optimizer state: a seventh in bfloat16")
+    parser.add_argument("--budget", type=float, default=90.0, help="seconds in all beyond which nothing more is begun")
+    parser.add_argument("--rounds", type=int, default=3, help="times that each way is measured at most")
     parser.add_argument("--folder", help="where checkpoints are written, by default a temporary folder")
     return parser.parse_args()
 
@@ -125,65 +244,52 @@ def main() -> None:
     zero = {"stage": 1, **({"implementation": options.optimizer} if options.optimizer else {})}
     keys = {"bf16": None, "precision": options.precision, "zero_optimization": zero, "checkpoint_activations": False}
     keys |= {"kernels": {"compile_blocks": options.compile}}
-    with tempfile.TemporaryDirectory(dir=options.folder) as name:
-        root = Path(name) / "checkpoints"
+    with (
+        tempfile.TemporaryDirectory(dir=options.folder) as name,
+        tempfile.TemporaryDirectory(dir="/dev/shm") as memory,
+    ):
         cfg, engine = build(Path(name), options.model, keys, device)
-        from neoxlite.checkpoint.background import BackgroundSaver
-
-        steps, saver = Steps(cfg, engine, device), BackgroundSaver(engine)
+        steps = Steps(cfg, engine, device)
+        ways = Ways(steps, engine, Path(name) / "disk", Path(memory) / "memory", weights=options.weights)
         steps.many(5)
         alone = steps.many(15)
-        first = beside(root, saver, steps)
-        size = sum(path.stat().st_size for path in root.glob("global_step*/*.safetensors"))
-        report_head(device, options, cfg, size, alone, first)
-        blocking, saves = [], []
-        # As many rounds as the time allows, one at the least.
-        while not blocking or (len(blocking) < options.saves and _fits(started, options.budget, blocking, saves)):
-            blocking.append(at_once(root, engine, steps.number))
-            alone += steps.many(5)
-            saves.append(beside(root, saver, steps))
-            alone += steps.many(5)
-        shutil.rmtree(root)
-    report(alone, blocking, saves)
+        first = ways.beside()
+        where = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+        words = f"{' '.join(options.model) or '50M'}, {cfg.precision}, micro-batch {cfg.train_micro_batch_size_per_gpu}"
+        size = f"{ways.bytes / 1e6:,.0f} MB a checkpoint"
+        print(f"{where}, torch {torch.__version__}; {words}; {size}; milliseconds, of steps the median")
+        print(f"a step alone: {median(alone)}")
+        print(f"the first save beside training, which makes its buffers: {line(first, alone)}", flush=True)
+        measured = measure(ways, steps, alone, started + options.budget, options.rounds)
+    print(f"a step alone, in all of that time: {median(alone)}")
+    at_once, beside, *_ = (statistics.median(cost(one, alone) for one in each) for each in measured.values())
+    print(f"it costs {beside / at_once:.1%} of a save at once: {beside:,.1f} of {at_once:,.1f}")
     print(f"{time.perf_counter() - started:.0f} s in all")
+    leave_world()
 
 
-def _fits(started: float, budget: float, blocking: list[float], saves: list[tuple[float, list[float], float]]) -> bool:
-    round_s = (max(blocking) + max(whole for _, _, whole in saves)) / 1000
-    return time.perf_counter() - started + round_s < budget
+def cost(one: Beside, alone: list[Step]) -> float:
+    """Return the milliseconds that training lost: it stood still, and its steps were longer than ``alone``."""
+    step = statistics.median(step.took for step in alone)
+    return one.stood + sum(each.took - step for each in one.steps)
 
 
-def report_head(
-    device: torch.device,
-    options: argparse.Namespace,
-    cfg: Any,
-    size: int,
-    alone: list[float],
-    first: tuple[float, list[float], float],
-) -> None:
-    """Print what is measured, and the first save, which makes the buffers."""
-    where = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    words = f"{' '.join(options.model) or '50M'}, {cfg.precision}, micro-batch {cfg.train_micro_batch_size_per_gpu}"
-    print(f"{where}, torch {torch.__version__}; {words}; {size / 1e6:,.0f} MB a checkpoint; milliseconds, medians")
-    print(f"the first save beside training, which makes its buffers, stood still for {first[0]:,.1f}")
-    print(f"a step alone: {statistics.median(alone):.1f}", flush=True)
-
-
-def report(alone: list[float], blocking: list[float], saves: list[tuple[float, list[float], float]]) -> None:
-    """Print a line for each kind of save, and what they cost beside each other."""
-    step, whole = statistics.median(alone), statistics.median(blocking)
-    stood = statistics.median(save[0] for save in saves)
-    first = statistics.median(save[1][0] for save in saves)
-    during = statistics.median(time for save in saves for time in save[1])
-    longer = statistics.median(sum(save[1]) - step * len(save[1]) for save in saves)
-    print(f"a save at once ({len(blocking)}): stands still for {whole:,.1f}")
-    print(
-        f"a save beside training ({len(saves)}): stands still for {stood:,.1f}, on the disk after "
-        f"{statistics.median(save[2] for save in saves):,.1f}; the first step behind it {first:.1f}, a step meanwhile "
-        f"{during:.1f} ({during / step - 1:+.1%}); those {statistics.median(len(save[1]) for save in saves):.0f} steps "
-        f"longer by {longer:,.1f} together"
+def line(one: Beside, alone: list[Step]) -> str:
+    """Return the figures of one way of writing."""
+    told = f"stands still for {one.stood:,.1f}"
+    if not one.steps:
+        return told
+    step, during = (statistics.median(each.took for each in steps) for steps in (alone, one.steps))
+    told += f", done after {one.lasted:,.1f}; the first step {one.steps[0].took:.1f}, {len(one.steps)} steps of "
+    return (
+        f"{told}{median(one.steps)} ({during / step - 1:+.1%}); longer by {cost(one, alone) - one.stood:,.1f} together"
     )
-    print(f"it costs {(stood + longer) / whole:.1%} of a save at once")
+
+
+def median(steps: list[Step]) -> str:
+    """Return the figures of a step."""
+    took, issued, waits = map(statistics.median, zip(*steps, strict=True))
+    return f"{took:.1f}, issued in {issued:.1f} with {waits:.0f} waits"
 
 
 if __name__ == "__main__":
