@@ -32,7 +32,7 @@ _STEP_ENDED = "hpcjob-step"
 _LINE_AT_MOST = 160
 _FIX_OF_SIGNAL = {
     -9: "Killed: host memory most likely (dmesg of that node has the proof); ask for more, or use fewer workers.",
-    -7: "Bus error: /dev/shm is too small (container: --shm-size or --ipc=host).",
+    -7: "Bus error: /dev/shm is too small (container: --shm-size or --ipc=host), or a mapped file was cut.",
     -4: "Illegal instruction: something was built for newer CPUs than this node's; build it on such a node.",
     -11: "A crash in compiled code: extensions that do not fit the torch in use; PYTHONFAULTHANDLER=1 shows where.",
 }
