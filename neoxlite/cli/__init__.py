@@ -1,45 +1,19 @@
-"""The ``neoxlite`` command: one module per subcommand, imported on use."""
+"""The start of the ``neoxlite`` command; what it consists of is `neoxlite.cli.group`."""
 
 from __future__ import annotations
 
-import click
+from collections.abc import Callable
 
-from neoxlite import __version__
-from neoxlite.common.cli import LazyGroup, run
-
-_COMMANDS = {
-    "prepare-data": ("neoxlite.data.commands.prepare:command", "Make the dataset of a known corpus (enwik8, stdlib)."),
-    "tokenize": ("neoxlite.data.commands.tokenize:command", "Write .bin/.idx token files from text."),
-    "data": ("neoxlite.cli.data:data", "Prepare, tokenize, inspect, verify, merge, split and repair datasets."),
-    "train": ("neoxlite.cli.train:train", "Train from GPT-NeoX YAML files."),
-    "launch": ("neoxlite.cli.launch:launch", "Start all ranks here or on the hosts of a hostfile, as deepy.py does."),
-    "evaluate": ("neoxlite.cli.evaluate:evaluate", "Loss of a checkpoint on held-out data."),
-    "generate": ("neoxlite.cli.generate:generate", "Continue a text with a checkpoint."),
-    "convert": ("neoxlite.cli.convert:convert", "Checkpoints to and from Hugging Face and GPT-NeoX; inspect them."),
-    "config": ("neoxlite.cli.config:config", "Show and compare configurations; explain keys; JSON Schema for editors."),
-}
-
-_EXTRAS = dict.fromkeys(("torch", "deepspeed", "tensorboard", "tokenizers", "safetensors", "psutil"), "hpcjob[train]")
-_EXTRAS["transformers"] = "hpcjob[hf]"
-
-
-@click.group(cls=LazyGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="neoxlite")
-def cli() -> None:
-    """Train GPT-NeoX models with DeepSpeed, from GPT-NeoX YAML files.
-
-    \b
-    Examples:
-      neoxlite prepare-data stdlib
-      neoxlite train 2-7B.yml local_setup.yml
-      neoxlite launch 2-7B.yml local_setup.yml --hostfile hosts
-      neoxlite config show 2-7B.yml --world-size 16
-      neoxlite generate --load checkpoints --prompt "def main("
-
-    Any command takes --debug, which shows the traceback of an error.
-    """
+from neoxlite.common.start import start
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    return run(cli, "neoxlite", argv, _EXTRAS)
+    return start(_load, argv)
+
+
+def _load() -> Callable[[list[str] | None], int]:
+    from neoxlite.cli.group import EXTRAS, cli
+    from neoxlite.common.cli import run
+
+    return lambda argv: run(cli, "neoxlite", argv, EXTRAS)

@@ -28,9 +28,12 @@ class Finder:
     def find_spec(self, name, path=None, target=None):
         if name == module:
             os.kill(os.getpid(), signal.SIGINT)
-module = sys.argv.pop(1)
+program, module = sys.argv.pop(1), sys.argv.pop(1)
 sys.meta_path.insert(0, Finder())
-from hpcjob.cli import main
+if program == "hpcjob":
+    from hpcjob.cli import main
+else:
+    from neoxlite.cli import main
 sys.exit(main())
 """
 
@@ -77,10 +80,20 @@ def test_hpcjob_never_names_the_trainers_packages() -> None:
                 assert not name.startswith("neoxlite") or name.startswith(("neoxlite.common", "neoxlite.config")), path
 
 
-@pytest.mark.parametrize("module", ["click", "hpcjob.cli.status", "hpcjob.tracking.index"])
-def test_ctrl_c_during_an_import_ends_with_130_quietly(own_place: Path, module: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "module"),
+    [
+        ("hpcjob status", "click"),
+        ("hpcjob status", "hpcjob.cli.status"),
+        ("hpcjob status", "hpcjob.tracking.index"),
+        ("neoxlite config keys", "click"),
+        ("neoxlite config keys", "neoxlite.config.commands.keys"),
+    ],
+)
+def test_ctrl_c_during_an_import_ends_with_130_quietly(own_place: Path, line: str, module: str) -> None:
     """What a command is made of is imported where Ctrl-C is told as no traceback."""
-    command = [sys.executable, "-c", _INTERRUPT_AT, module, "status"]
+    program, *arguments = line.split()
+    command = [sys.executable, "-c", _INTERRUPT_AT, program, module, *arguments]
     done = subprocess.run(command, cwd=own_place, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")  # click ends the line of ^C
 

@@ -168,8 +168,8 @@ def test_gpt2_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_names_of_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     """The commands that users of GPT-NeoX know as scripts stand at the top too: the same ones."""
-    from neoxlite.cli import cli
     from neoxlite.cli.data import data
+    from neoxlite.cli.group import cli
 
     for name, other in (("tokenize", "tokenize"), ("prepare-data", "prepare")):
         assert cli.get_command(click.Context(cli), name) is data.get_command(click.Context(data), other)
