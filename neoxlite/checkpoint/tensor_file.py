@@ -13,7 +13,7 @@ import contextlib
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -95,11 +95,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, int]:
         Entry(name, tensor.dtype, tuple(tensor.shape), lambda tensor=tensor: (tensor,))  # type: ignore[misc]
         for name, tensor in tensors.items()
     ]
-    tally = Tally()
-    with path.open("wb") as file:
-        write_entries(file, entries, seen=tally)
-        to_disk(file)
-    return tally.entry()
+    return write_entries(path, entries)
 
 
 def to_disk(file: IO[bytes]) -> None:
@@ -117,25 +113,26 @@ def to_disk(file: IO[bytes]) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def write_entries(
-    file: IO[bytes],
-    entries: Iterable[Entry],
-    metadata: Mapping[str, str] | None = None,
-    seen: Callable[[memoryview | bytes], None] = lambda data: None,
-) -> None:
-    """Write header and data of a file; ``seen`` is told every stretch of bytes behind its writing."""
+def write_entries(path: Path, entries: Iterable[Entry], metadata: Mapping[str, str] | None = None) -> dict[str, int]:
+    """Write header and data of a file, to the disk, and return its entry in a manifest. Raises OSError."""
     # Wide elements first: each tensor then begins at a multiple of its element size.
     ordered = sorted(entries, key=lambda entry: (-entry.dtype.itemsize, entry.name))
-    header = _header(ordered, metadata)
-    file.write(header)
-    seen(header)
+    tally = Tally()
+    with path.open("wb") as file:
+        for data in _contents(ordered, metadata):
+            file.write(data)
+            tally(data)
+        to_disk(file)
+    return tally.entry()
+
+
+def _contents(ordered: list[Entry], metadata: Mapping[str, str] | None) -> Iterator[memoryview | bytes]:
+    yield _header(ordered, metadata)
     for entry in ordered:
         for block in entry.blocks():
             data = bytes_of(block.detach().to("cpu").contiguous())
             for start in range(0, len(data), _CHUNK_BYTES):
-                chunk = data[start : start + _CHUNK_BYTES]
-                file.write(chunk)
-                seen(chunk)
+                yield data[start : start + _CHUNK_BYTES]
 
 
 def bytes_of(tensor: Tensor) -> memoryview:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -110,15 +109,6 @@ def write_tensors(path: Path, weights: Mapping[str, Weight], metadata: Mapping[s
     Raises:
         OSError: it cannot be written.
     """
-    size, crc = 0, 0
-
-    def count(data: memoryview | bytes) -> None:
-        nonlocal size, crc
-        size, crc = size + len(data), zlib.crc32(data, crc)
-
-    entries = [Entry(name, weight.dtype, weight.shape, weight.blocks) for name, weight in weights.items()]
-    with path.open("wb") as file:
-        write_entries(file, entries, metadata, count)
-        file.flush()
-        os.fsync(file.fileno())
-    return {"bytes": size, "crc32": crc}
+    return write_entries(
+        path, [Entry(name, weight.dtype, weight.shape, weight.blocks) for name, weight in weights.items()], metadata
+    )
