@@ -30,7 +30,7 @@ from neoxlite.checkpoint.lock import refuse_lost
 from neoxlite.checkpoint.manifest import MANIFEST, Manifest
 from neoxlite.checkpoint.owner import Owner
 from neoxlite.checkpoint.share import TensorFile, share_of
-from neoxlite.checkpoint.tensor_file import write_bytes, write_tensors
+from neoxlite.checkpoint.tensor_file import write_parts, write_tensors
 from neoxlite.common.files import replacing, write_whole
 from neoxlite.errors import CheckpointError
 from neoxlite.parallel.topology import Topology
@@ -157,7 +157,7 @@ def _write_share(folder: Path, files: Iterable[TensorFile], contents: Contents, 
         for name, data in contents.texts.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            written[name] = write_bytes(path, data)
+            written[name] = write_parts(path, [data])
     return written
 
 

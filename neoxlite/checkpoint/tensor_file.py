@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,30 +56,25 @@ class Entry:
         return torch.Size(self.shape).numel() * self.dtype.itemsize
 
 
-class Tally:
-    """Size and CRC-32 of the bytes that it is called with."""
+def write_parts(path: Path, parts: Iterable[memoryview | bytes]) -> dict[str, int]:
+    """Write ``parts`` to ``path``, to the disk, and return the file's {"bytes", "crc32"} as a manifest has them.
 
-    def __init__(self) -> None:
-        self._bytes, self._crc32 = 0, 0
+    The page cache is given back: nothing reads a checkpoint that was just written. Left there, it pushes out the pages of
+    the data set, and new pages cost the kernel more than the writing; so the next file takes those of this one.
 
-    def __call__(self, data: memoryview | bytes) -> None:
-        """Count ``data`` in."""
-        self._bytes += len(data)
-        self._crc32 = zlib.crc32(data, self._crc32)
-
-    def entry(self) -> dict[str, int]:
-        """Return {"bytes", "crc32"} as a manifest has them."""
-        return {"bytes": self._bytes, "crc32": self._crc32}
-
-
-def write_bytes(path: Path, data: bytes) -> dict[str, int]:
-    """Write ``data`` to ``path``, to the disk, and return its entry in a manifest. Raises OSError."""
-    tally = Tally()
+    Raises:
+        OSError: the file cannot be written.
+    """
+    size, crc = 0, 0
     with path.open("wb") as file:
-        file.write(data)
-        tally(data)
-        to_disk(file)
-    return tally.entry()
+        for part in parts:
+            file.write(part)
+            size, crc = size + len(part), zlib.crc32(part, crc)
+        file.flush()
+        os.fsync(file.fileno())
+        with contextlib.suppress(OSError):  # advice: a file system may have no use for it
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return {"bytes": size, "crc32": crc}
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, int]:
@@ -98,32 +93,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, int]:
     return write_entries(path, entries)
 
 
-def to_disk(file: IO[bytes]) -> None:
-    """Flush a file to the disk and give its page cache back.
-
-    Nothing reads a checkpoint that was just written. Left there, it pushes out the pages of the data set, and new pages
-    cost the kernel more than the writing: the next file takes those of this one.
-
-    Raises:
-        OSError: the disk is full, or fails.
-    """
-    file.flush()
-    os.fsync(file.fileno())
-    with contextlib.suppress(OSError):  # advice: a file system may have no use for it
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
 def write_entries(path: Path, entries: Iterable[Entry], metadata: Mapping[str, str] | None = None) -> dict[str, int]:
     """Write header and data of a file, to the disk, and return its entry in a manifest. Raises OSError."""
     # Wide elements first: each tensor then begins at a multiple of its element size.
     ordered = sorted(entries, key=lambda entry: (-entry.dtype.itemsize, entry.name))
-    tally = Tally()
-    with path.open("wb") as file:
-        for data in _contents(ordered, metadata):
-            file.write(data)
-            tally(data)
-        to_disk(file)
-    return tally.entry()
+    return write_parts(path, _contents(ordered, metadata))
 
 
 def _contents(ordered: list[Entry], metadata: Mapping[str, str] | None) -> Iterator[memoryview | bytes]:
