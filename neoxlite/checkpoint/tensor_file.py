@@ -59,8 +59,8 @@ class Entry:
 def write_parts(path: Path, parts: Iterable[memoryview | bytes]) -> dict[str, int]:
     """Write ``parts`` to ``path``, to the disk, and return the file's {"bytes", "crc32"} as a manifest has them.
 
-    The page cache is given back: nothing reads a checkpoint that was just written. Left there, it pushes out the pages of
-    the data set, and new pages cost the kernel more than the writing; so the next file takes those of this one.
+    The page cache is given back: nothing reads a checkpoint that was just written. Left there, it pushes out the pages
+    of the data set, and new pages cost the kernel more than the writing; so the next file takes those of this one.
 
     Raises:
         OSError: the file cannot be written.
