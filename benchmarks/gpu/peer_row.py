@@ -1,7 +1,7 @@
-"""A row of `table.py` that is not the trainer: Hugging Face's model, or a bare torch loop around ours. Prints JSON.
+"""A row of `table.py` that is not the trainer: a peer's model, or a bare torch loop around ours. Prints JSON.
 
 Random tokens, steps back to back, median of CUDA events between them behind the warm-up; the norm is clipped and AdamW
-taken with fp32 state in all of them. Without a GPU a tiny model runs a few steps, to see that it does.
+taken in all of them, with fp32 state but for litgpt. Without a GPU a tiny model runs a few steps, to see that it does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def main(text: str, profiled: bool = False) -> None:
     tiny = {} if CUDA else {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4}
     shape = {**row.shape(), **tiny}
     vocabulary = VOCABULARY if CUDA else 512
-    step = bare_loop(row, shape, vocabulary) if row.who == "loop" else hugging_face(row, shape, vocabulary)
+    build = {"loop": bare_loop, "litgpt": litgpt}.get(row.who, hugging_face)
+    step = build(row, shape, vocabulary)
     batches = random_batches(row, vocabulary)
     times_ms, losses, first_s = [], [], 0.0
     for number in range(STEPS):
@@ -118,6 +119,41 @@ def hugging_face(row: Row, shape: dict[str, Any], vocabulary: int) -> Callable[[
         for tokens in batches:
             with torch.autocast(DEVICE.type, torch.bfloat16):
                 loss: Tensor = model(tokens[:, :-1], labels=tokens[:, :-1]).loss / len(batches)
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    return step
+
+
+def litgpt(row: Row, shape: dict[str, Any], vocabulary: int) -> Callable[[list[Tensor]], Tensor]:
+    """Return a step of litgpt's model as its ``pretrain`` takes it with precision bf16-true, without Fabric."""
+    from litgpt import GPT, Config
+    from litgpt.utils import chunked_cross_entropy
+
+    config = Config(
+        block_size=row.length,
+        n_layer=shape["num_layers"],
+        n_embd=shape["hidden_size"],
+        n_head=shape["num_attention_heads"],
+        intermediate_size=4 * shape["hidden_size"],
+        vocab_size=vocabulary,
+        padded_vocab_size=vocabulary,
+        rotary_percentage=1.0,
+        parallel_residual=False,
+    )
+    with DEVICE:
+        model = GPT(config).to(torch.bfloat16)
+    model.max_seq_length = row.length if CUDA else 32
+    compiled = torch.compile(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=CUDA)
+
+    def step(batches: list[Tensor]) -> Tensor:
+        for tokens in batches:
+            # Its own chunks of the logits' loss are off in pretrain.
+            loss: Tensor = chunked_cross_entropy(compiled(tokens[:, :-1]), tokens[:, 1:], chunk_size=0) / len(batches)
             loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

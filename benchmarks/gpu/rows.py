@@ -40,6 +40,7 @@ PEERS = {
     "hf": "GPTNeoXForCausalLM of transformers, fp32 weights under bf16 autocast, SDPA, AdamW(fused)",
     "hf-compiled": "the same under torch.compile",
     "hf-layers": "the same with each layer compiled",
+    "litgpt": "litgpt's GPT as its pretrain has it in bf16-true: compiled whole, no fp32 master weights, AdamW(fused)",
 }
 SHORT = {"seq": "seq_length", "gas": "gradient_accumulation_steps", "recompute": "checkpoint_activations"}
 
