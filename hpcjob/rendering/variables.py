@@ -21,9 +21,9 @@ _OF_BASH = """
     SHLVL SRANDOM UID
 """
 _OF_SCRIPT = """
-    address argv asked before bind bound child code count cpus digits ended family file first folder gpu helpers host
-    hosts image job_id jobdir key kind known last launcher log mask missing module_init mpirun name names node_rank
-    nodes numa outcome part pid place problem procs_per_node python record running said scratch seen signal
+    address argv asked bad badness before bind bound child code count cpus digits ended family file first folder gpu
+    helpers host hosts image job_id jobdir key kind known last launcher log mask missing module_init mpirun name names
+    node_rank nodes numa outcome part pid place problem procs_per_node python record running said scratch seen signal
     signal_code signalled source_file step stop_at_s submit_dir tag tick tries value variable variables venv watcher
     word words world_size worst
 """

@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 85ad9cfe04b3
+# template local.sh.j2 over base.sh.j2 and parts, sha256 2b92f17e16ff
 # submit: bash FILE
 
 set -euo pipefail
@@ -14,19 +14,20 @@ mkdir -p "$jobdir"
 array_dir=$jobdir
 if [[ ! $array_task ]]; then # this is the array: it runs this script again for each element
   declare -A running=()
-  ended='' worst=0
+  ended='' worst=0 badness=0
 
   trap 'ended=1; kill -TERM "${!running[@]}" 2>/dev/null || :' TERM INT HUP
 
   wait_for_one() { # or for a signal
-    local pid code
+    local pid code bad
     wait -n || :
     for pid in "${!running[@]}"; do
       ! kill -0 "$pid" 2>/dev/null || continue
       code=0
       wait "$pid" || code=$?
       ((code != 124)) || : >"$array_dir/${running[$pid]}.timeout" # of timeout(1)
-      ((code <= worst)) || worst=$code
+      bad=$((code == 85 || code == 86 ? 87 - code : code ? code + 2 : 0)) # what saved and ended as asked has not failed
+      ((bad <= badness)) || badness=$bad worst=$code
       unset "running[$pid]"
     done
   }

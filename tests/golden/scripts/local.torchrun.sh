@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 6a4e7a8d4563
+# template local.sh.j2 over base.sh.j2 and parts, sha256 0cc26373d0e6
 # submit: bash FILE
 
 set -euo pipefail

@@ -16,7 +16,7 @@ from hpcjob.cli import main
 from hpcjob.tracking.index import read_index
 from tests.hpcjob.jobs import submit_local
 
-WORK = "echo value=$0; echo + >>times; sleep 0.4; echo - >>times; exit $1"
+WORK = "echo value=$0; echo + >>times; sleep 0.4; echo - >>times; codes=(0 1 86); exit ${codes[$1]}"
 Hpcjob = Callable[..., tuple[int, str, str]]
 
 
@@ -54,26 +54,27 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def test_an_array_and_its_elements(here: Path, hpcjob: Hpcjob) -> None:
-    """Throttled, one state, log and exit record an element; wait's code is the largest; JSON knows the indices."""
+    """Throttled; one state, log and exit record an element; a failure goes before the larger code of a clean stop."""
     job = write("many.yml", command=["bash", "-c", WORK, "{array.value}", "{array.index}"],
                 array=["a b", "it's", "日本"], array_limit=1)  # fmt: skip
     code, out, _ = hpcjob("submit", job, "-p", "local", "--json")
     array = json.loads(out)["id"]
     assert json.loads(out)["array"] == "0-2"
-    assert hpcjob("wait", array)[0] == 2
+    assert hpcjob("wait", array)[0] == 1
     assert (here / "times").read_text().split() == ["+", "-"] * 3
     status = told(hpcjob("status", array, "--json")[1])[array]
-    assert (status["state"], status["exit_code"]) == ("FAILED", 2)
-    assert status["reason"] == "2 FAILED (1-2), 1 COMPLETED"
+    assert (status["state"], status["exit_code"]) == ("FAILED", 1)
+    assert status["reason"] == "1 FAILED (1), 1 CANCELLED (2), 1 COMPLETED"
+    assert json.loads(next(here.glob(f"outputs/many/*/{array}_exit.json")).read_text())["code"] == 1
     elements = told(hpcjob("status", array, "--elements", "--json")[1])
     assert [(one["id"], one["state"], one["exit_code"]) for one in elements.values()] == [
-        (f"{array}_0", "COMPLETED", 0), (f"{array}_1", "FAILED", 1), (f"{array}_2", "FAILED", 2),
+        (f"{array}_0", "COMPLETED", 0), (f"{array}_1", "FAILED", 1), (f"{array}_2", "CANCELLED", 86),
     ]  # fmt: skip
     for index, value in enumerate(["a b", "it's", "日本"]):
         folder = Path(elements[f"{array}_{index}"]["jobdir"])
         assert folder.name == str(index)
         assert f"value={value}\n" in (folder / f"{array}_{index}_job.out").read_text()
-        assert json.loads((folder / f"{array}_{index}_exit.json").read_text())["code"] == index
+        assert json.loads((folder / f"{array}_{index}_exit.json").read_text())["code"] == (0, 1, 86)[index]
         assert f"value={value}" in hpcjob("tail", f"many_{index}", "-n", "all")[1]
     assert hpcjob("wait", f"{array}[1]")[0] == 1
     code, _, err = hpcjob("status", f"{array}_7")
