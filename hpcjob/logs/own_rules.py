@@ -20,6 +20,7 @@ from hpcjob.errors import InputError
 from hpcjob.logs.rulebook import Rule
 from hpcjob.logs.topics import TOPICS
 from hpcjob.logs.versions import Condition
+from hpcjob.regular import read_regular
 from neoxlite.common.printable import tell
 
 _HINT = 'docs/logs.md, "A rule of your own", describes the keys of a rule'
@@ -42,7 +43,7 @@ def read_own(path: Path) -> list[Rule]:
             not fit its own examples.
     """
     try:
-        loader = CoreLoader(path.read_bytes())
+        loader = CoreLoader(read_regular(path))
         node = loader.get_single_node()
         if node is None:
             return []

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import re
 import socket
 import subprocess
@@ -362,7 +363,10 @@ def test_a_found_rule_file_with_a_fault_stops_nothing(
         assert warning.startswith(f"hpcjob: warning: {folder / 'a.yml'}:3: role:"), warning
         assert "the rules of this file are left out" in shown.err.splitlines()[1]
     (folder / "b.yml").write_text("- [\n")
+    os.mkfifo(folder / "c.yml")
     load_errors.cache_clear()
     assert main(["tail", "x.log"]) == 0
-    assert f"warning: {folder / 'b.yml'}:2: " in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"warning: {folder / 'b.yml'}:2: " in told
+    assert f"warning: {folder / 'c.yml'}: no regular file" in told
     assert main(["explain", "x.log", "--rules", str(folder / "b.yml")]) == 2
