@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcjob.errors import InputError
 from hpcjob.logs.filtered_view import FilteredView
@@ -17,20 +17,27 @@ from hpcjob.logs.sources import Source
 from hpcjob.logs.views import LossView, View
 from neoxlite.common.printable import tell
 
+if TYPE_CHECKING:
+    from hpcjob.logs.target import Target
+
 _NAMED = 3
 
 
-def say_if_nothing(view: View[Any] | None, request: Request, output: Output, sources: Iterable[Source]) -> None:
+def say_if_nothing(
+    view: View[Any] | None, request: Request, output: Output, sources: Iterable[Source], target: Target | None = None
+) -> None:
     """Say why there is nothing, on stderr: silence would look like a log without anything to tell.
 
     Args:
         view: None: the digest.
+        target: whose job tells why a log is empty.
     """
     wanted = request.wanted
     inner = view.inner if isinstance(view, FilteredView) else view
     paths = [source.path for source in sources if source.path.is_file()]
     if paths and wanted.ranks is None and not any(path.stat().st_size for path in paths):
-        say(f"{', '.join(map(str, paths[:_NAMED]))}: empty")
+        known = "" if target is None else target.known_of(target.status())
+        say(f"{', '.join(map(str, paths[:_NAMED]))}: empty{known}")
     elif wanted.active and not wanted.seen:
         _say_what_is_not_there(request, paths, whole=inner is not None and inner.whole is not None)
     elif isinstance(inner, LossView) and not inner.shown and request.number != 0:

@@ -71,7 +71,7 @@ def show(target: Target, request: Request, output: Output, *, pipe: tuple[int, s
     if is_told_later and not any(source.path.exists() for source in sources):
         say(target.no_log(target.status(), of_rank))
     else:
-        say_if_nothing(view, request, output, sources)
+        say_if_nothing(view, request, output, sources, target)
 
 
 def _show_view(target: Target, request: Request, output: Output, sources: list[Source]) -> View[Any]:

@@ -91,9 +91,14 @@ class Target(msgspec.Struct, frozen=True):
 
     def no_log(self, status: Status | None, whose: str = "") -> str:
         """Say that there is no log, and what is known of the job."""
-        known = None if status is None else status.without_log
         where = self.directory or ", ".join(map(str, self.paths))
-        return f"no log{whose} yet in {where}" + (f"; the job is {known}" if known else "")
+        return f"no log{whose} yet in {where}{self.known_of(status)}"
+
+    @staticmethod
+    def known_of(status: Status | None) -> str:
+        """Return what is known of a job whose log tells nothing, to be put behind that; empty where one is to come."""
+        known = None if status is None else status.without_log
+        return f"; the job is {known}" if known else ""
 
     def ranks(self) -> list[int]:
         """Return the ranks that have a log of their own."""
