@@ -11,6 +11,7 @@ from neoxlite.convert.hf_folder import write_json
 from neoxlite.convert.staging import write_file
 from neoxlite.errors import CheckpointError
 from neoxlite.tokenizers import PADDING, Tokenizer
+from neoxlite.tokenizers.base import needed_library
 from neoxlite.tokenizers.gpt2_vocabulary import byte_characters
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ def _backend(cfg: NeoxConfig, tokenizer: Tokenizer) -> Backend:
 
 def _bytes(vocab_size: int) -> Backend:
     """Return a tokenizer with one token a byte, whose id is the byte; ids behind them stand for nothing."""
+    needed_library("tokenizers", "a tokenizer for transformers", "train")
     from tokenizers import Tokenizer as Made
     from tokenizers import decoders, pre_tokenizers
     from tokenizers.models import BPE

@@ -187,7 +187,7 @@ def _agree_by_mpi(ranks: Ranks, port: int) -> tuple[str, int]:
     ours = "mpi4py.MPI" not in sys.modules
     try:
         from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
+    except Exception as error:  # whatever a broken library raises
         raise NeoxliteError(
             f"{ranks.source} started {ranks.world_size} ranks without MASTER_ADDR, and mpi4py cannot be used: {error}",
             hint="export MASTER_ADDR and MASTER_PORT, or: pip install 'hpcjob[mpi]' (it also needs the MPI library)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from safetensors.torch import load_file
 from neoxlite.checkpoint.restore import restore
 from neoxlite.convert.families import family_of
 from neoxlite.convert.to_hf import export
-from neoxlite.errors import CheckpointError
+from neoxlite.errors import CheckpointError, DataError
 from neoxlite.model.spec import ModelSpec
 from tests.neoxlite.convert.samples import LLAMA, spec_of
 
@@ -240,3 +241,13 @@ def test_every_tokenizer_is_exported_with_its_ids(name: str, checkpoint: Callabl
             continue  # cuts of equal score: the libraries choose different ones
         assert theirs.encode(text, add_special_tokens=False) == ids, text
     assert GenerationConfig.from_pretrained(tmp_path / "out").eos_token_id == recorded["eod"]
+
+
+def test_a_broken_tokenizers_library_is_told(
+    checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model of bytes needs it for transformers alone: no traceback, and no half folder."""
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(DataError, match="needs the library tokenizers"):
+        export(checkpoint(tokenizer_type="CharLevelTokenizer") / "global_step7", tmp_path / "out", shard_bytes=1 << 30)
+    assert not (tmp_path / "out").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -101,9 +102,14 @@ def test_torchrun_without_an_address_is_refused() -> None:
         ranks_from_environment({"RANK": "1", "WORLD_SIZE": "8", "LOCAL_RANK": "1"})
 
 
-def test_mpi_without_address_and_without_mpi4py_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way out is in the message: export the address, or install the extra."""
-    monkeypatch.setitem(sys.modules, "mpi4py", None)
+@pytest.mark.parametrize("code", ["raise ImportError('no MPI')", "raise OSError('libmpi.so.40: cannot open')"])
+def test_mpi_without_address_and_without_mpi4py_names_the_extra(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way out is in the message, whatever a broken library raises: export the address, or install the extra."""
+    (tmp_path / "mpi4py.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mpi4py", raising=False)
     with pytest.raises(NeoxliteError) as caught:
         ranks_from_environment(OPEN_MPI)
     assert "hpcjob[mpi]" in str(caught.value)
