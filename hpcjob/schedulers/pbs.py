@@ -46,7 +46,7 @@ _OWN_STATUS = {
     -28: (State.TIMEOUT, "used more CPU time than asked"),
     -29: (State.TIMEOUT, None),
 }
-_DELETED, _FINISHED = "91", "92"
+_DEPENDENT, _DELETED, _FINISHED = "22", "91", "92"
 _UNCLEAR = r"end of file|protocol|timed? ?out|premature end|connection reset|broken pipe"
 _HINTS = {
     r"unknown queue|queue is not enabled": "choose another --queue; `qstat -Q` lists the queues",
@@ -231,11 +231,19 @@ def report_of(attributes: Mapping[str, str]) -> Report | None:
         return None
     if letter in _LIVE:
         # A job that PBS could not start is held by the system; a comment of a running job says only where it runs.
-        reason = comment or ("held" if letter == "H" else None)
+        reason = comment or (_held(attributes) if letter == "H" else None)
         return Report(_LIVE[letter], reason=reason if _LIVE[letter] is State.PENDING else None, name=name)
     if letter not in ("F", "X"):
         return Report(State.UNKNOWN, reason=f"PBS says {letter!r}", name=name)
     return _ended(attributes, name)
+
+
+def _held(attributes: Mapping[str, str]) -> str:
+    """Say why a job is in state H: it was held, or it comes after another, and no qrls lets it start."""
+    if attributes.get("substate") != _DEPENDENT:
+        return "held"
+    others = [part for part in attributes.get("depend", "").split(",") if part.startswith("after")]
+    return "waits for " + (re.sub(r"@[\w.-]+", "", ", ".join(others)) or "another job")
 
 
 def _ended(attributes: Mapping[str, str], name: str | None) -> Report:

@@ -111,6 +111,11 @@ def test_reasons() -> None:
     """Why it waits, why it was removed, and that its output was lost."""
     assert "Insufficient amount of resource" in str(PBS.parse_queue(record(state="queued")).reports["101"].reason)
     assert PBS.parse_queue(record(state="held")).reports["101"].reason == "held"
+    after = record(state="queued", after=[["afterok", "97"]])
+    assert PBS.parse_queue(after).reports["101"].reason == "waits for another job"
+    depend = "    depend = afterok:97[].pbs1@pbs1,beforeany:102.pbs1@pbs1\n"
+    after = after.replace("    substate = 22\n", f"{depend}    substate = 22\n")
+    assert PBS.parse_queue(after).reports["101"].reason == "waits for afterok:97[].pbs1"
     assert "depends on" in str(PBS.parse_queue(record()).reports["101"].reason)
     lost = record(code=0, live_output=False)
     assert "Stageout_status = 0" in lost
