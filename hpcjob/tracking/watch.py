@@ -7,6 +7,7 @@ import functools
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, cast
 
@@ -204,6 +205,8 @@ def _noted(record: Record, status: Status, index: Index) -> Status:
             return _from_index(seen)
         since = f"last seen {seen.state} {ago(_age_s(seen.time))} ago" if seen else f"submitted {ago(record.age_s)} ago"
         return Status(State.UNKNOWN, None, f"{status.reason}; {since}", status.source)
+    if status.reason == "held" and record.after:  # Grid Engine's word for both; a release lets none start
+        status = replace(status, reason=f"waits for {', '.join(record.after)}, or held")
     is_news = seen is None or (seen.state, seen.exit_code) != (status.state, status.exit_code)
     if is_news or (seen is not None and seen.reason != status.reason and never_starts(status.reason)):
         change = record.change(status.state, status.exit_code, status.reason)

@@ -98,6 +98,15 @@ def test_a_failure_after_an_order_to_end_is_a_cancelled_job(slurm: Path) -> None
     assert states == [State.CANCELLED, State.CANCELLED, State.COMPLETED]
 
 
+def test_a_job_that_comes_after_another_need_not_be_held(slurm: Path) -> None:
+    """Grid Engine's ``hqw`` is both: nobody is told to release what waits for the other's end."""
+    first, second = job("7"), msgspec.structs.replace(job("8"), after=("afterany:7",))
+    (slurm / "rows").write_text("7|PENDING|held|x\n8|PENDING|held|x\n")
+    statuses = refresh([first, second], read_index())
+    assert [status.reason for status in statuses.values()] == ["held", "waits for afterany:7, or held"]
+    assert [bool(status.held_up) for status in statuses.values()] == [True, False]
+
+
 def test_unknown_tells_its_age_and_ends_nothing(slurm: Path) -> None:
     """Gone from the queue, accounting off: UNKNOWN since when, and why; it is not noted."""
     record = job("7")
