@@ -62,8 +62,11 @@ class Request:
         argv = ["python", "-m", "neoxlite", self.command]
         if self.conf_dir is not None:
             argv += ["-d", self.conf_dir]
+        table = key_table()
         for assignment in self.assignments:
-            argv += ["--set", assignment]
+            key = table.get(assignment.partition("=")[0].strip())
+            if key is None or key.support is not Support.LAUNCH:  # those are used here; training would warn of them
+                argv += ["--set", assignment]
         return (*argv, *self.options, "--", *self.configs)
 
 

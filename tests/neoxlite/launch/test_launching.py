@@ -68,14 +68,14 @@ def launch_line(script: str) -> str:
 
 def test_one_node(capsys: pytest.CaptureFixture[str]) -> None:
     """Eight ranks on this machine are started by one agent, without ssh."""
-    script = printed(capsys, "--set", "num_gpus=8")
+    script = printed(capsys, "--set", "num_gpus=8", "--set", "train_iters=3")
     assert launch_line(script) == '\'"train"\' bash "$jobdir/node.sh" "$jobdir/step1.sh" 0'
     assert "launcher=torchrun " in script
     assert " nodes=1 procs_per_node=8 world_size=8\n" in script
     words = re.search(r"^argv=\(\n(.*?)^\)", script, re.MULTILINE | re.DOTALL)
     assert words
     assert words.group(1).split() == [
-        *("python", "-m", "neoxlite", "train", "-d", "configs", "--set", "num_gpus=8", "--", "run.yml")
+        *("python", "-m", "neoxlite", "train", "-d", "configs", "--set", "train_iters=3", "--", "run.yml")
     ]
 
 
