@@ -32,7 +32,7 @@ def lines_of(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "", f"exclude    {','.join(verdict.exclude)}"
     for where, text in verdict.exclude_with.items():
         yield "", f"           {where}: {text}"
-    if verdict.cost_gpu_hours is not None:
+    if verdict.cost_gpu_hours:  # a run of seconds, or without GPUs, has cost nothing to speak of
         yield "", f"cost       {verdict.cost_gpu_hours:g} GPU-hours since {_since(verdict)}"
     for text in verdict.others[:_OTHERS]:
         yield "", f"also       {text}"

@@ -16,6 +16,7 @@ from hpcjob.logs.explain import gather_stream
 from hpcjob.logs.explain.exclusion import compressed, ways_to_exclude
 from hpcjob.logs.explain.judge import judge
 from hpcjob.logs.explain.verdict import Verdict
+from hpcjob.logs.explain.words import lines_of
 
 ROOT = Path(__file__).parents[3]
 XID = "node07: NVRM: Xid (PCI:0000:06:00): 79, GPU has fallen off the bus.\n"
@@ -85,6 +86,14 @@ def test_cost_counts_the_time_that_it_hung() -> None:
     )
     verdict = verdict_of(START + log)
     assert verdict.cost_gpu_hours == pytest.approx(10, abs=0.01)
+
+
+def test_a_cost_of_nothing_is_not_told() -> None:
+    """20 iterations of 7 ms on two processes: seconds, which "0 GPU-hours" would not tell either."""
+    iteration = " iteration       20/     100 | elapsed time per iteration (ms): 7.2 | lm_loss: 6.0E+00 |\n"
+    verdict = verdict_of(START.replace("nranks 4", "nranks 2") + iteration + "[rank1]: ValueError: bad\n")
+    assert verdict.cost_gpu_hours == 0
+    assert not [text for _, text in lines_of(verdict) if text.startswith("cost")]
 
 
 def test_cost_without_a_clock_adds_the_watchdogs_wait() -> None:
