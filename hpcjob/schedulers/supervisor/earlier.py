@@ -27,7 +27,8 @@ class Earlier:
         if code is None:
             return ""
         good = {"ok": code == 0, "notok": code != 0}.get(self.condition, True)
-        told = f"ended with code {code}" if code >= 0 else "ended without a code"
+        cancelled = (self._read(f"{self.id}_local.json") or {}).get("state") == "CANCELLED"
+        told = f"ended with code {code}" if code >= 0 else "was cancelled" if cancelled else "ended without a code"
         return None if good else f"after{self.condition}:{self.id} did not come true: it {told}"
 
     def _code(self) -> int | None:

@@ -118,18 +118,20 @@ def test_chain(here: Path, hpcjob: Hpcjob) -> None:
     first = write("first.yml", command=["bash", "-c", "until [[ -e go ]]; do sleep 0.1; done; touch first"])
     second = write("second.yml", command=["bash", "-c", "[[ -e first ]] && exit 3"])
     third = write("third.yml", command=["touch", "third"])
-    code, out, _ = hpcjob("submit", first, second, third, "-p", "local", "--chain", "--json")
+    code, out, _ = hpcjob("submit", first, second, third, third, "-p", "local", "--chain", "--json")
     ids = list(told(out))
-    assert [one["after"] for one in told(out).values()] == [[], [f"afterok:{ids[0]}"], [f"afterok:{ids[1]}"]]
+    assert [one["after"] for one in told(out).values()] == [[], *([f"afterok:{job}"] for job in ids[:3])]
     waiting = told(hpcjob("status", ids[2], "--json")[1])[ids[2]]
     assert (waiting["state"], waiting["reason"]) == ("PENDING", f"waits for job {ids[1]} (afterok)")
     (here / "go").touch()
-    assert [hpcjob("wait", job)[0] for job in ids] == [0, 3, 1]
+    assert [hpcjob("wait", job)[0] for job in ids] == [0, 3, 1, 1]
     ended = told(hpcjob("status", ids[2], "--json")[1])[ids[2]]
     assert (ended["state"], ended["reason"]) == (
         "CANCELLED",
         f"afterok:{ids[1]} did not come true: it ended with code 3",
     )
+    last = told(hpcjob("status", ids[3], "--json")[1])[ids[3]]
+    assert last["reason"] == f"afterok:{ids[2]} did not come true: it was cancelled"
     assert not (here / "third").exists()
     third = write("third.yml", command=["touch", "third"], after={"notok": ids[1], "any": "first"})
     assert hpcjob("submit", third, "-p", "local", "--follow")[0] == 0
