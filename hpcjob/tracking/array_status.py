@@ -40,7 +40,9 @@ def combined(statuses: Mapping[int, Status]) -> Status:
         return Status(State.UNKNOWN, None, f"{told}; {unknown[0].reason}", "absent" if absent else "none")
     worst = next(state for state in _WORST_FIRST if state in indices)
     ends = [status for status in statuses.values() if status.state is worst]
-    code = max((status.exit_code for status in ends if status.exit_code is not None), default=None)
+    # One that its scheduler ended has saved nothing, whatever the others did.
+    cut = [status for status in ends if worst is State.TIMEOUT and not status.is_clean_stop]
+    code = max((status.exit_code for status in cut or ends if status.exit_code is not None), default=None)
     return Status(worst, code if code or worst is State.COMPLETED else None, told, _source(statuses))
 
 

@@ -48,6 +48,8 @@ def of(*states: str, source: Source = "queue") -> Status:
         (["FAILED:1", "TIMEOUT:85", "COMPLETED:0"], "FAILED", 1, 1),
         (["COMPLETED:0", "TIMEOUT:85"], "TIMEOUT", 85, 85),
         (["CANCELLED", "TIMEOUT:143", "COMPLETED:0"], "TIMEOUT", 143, 143),
+        (["TIMEOUT:85", "TIMEOUT"], "TIMEOUT", None, 1),
+        (["CANCELLED:86", "CANCELLED"], "CANCELLED", 86, 86),
         (["CANCELLED", "COMPLETED:0"], "CANCELLED", None, 1),
         (["FAILED", "COMPLETED:0"], "FAILED", None, 1),
         (["UNKNOWN", "COMPLETED:0"], "UNKNOWN", None, 1),
