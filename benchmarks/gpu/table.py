@@ -8,8 +8,8 @@ own optimizer), unfused (without the hand-written backward kernels), fp16, fp8, 
 hf, hf-compiled, hf-layers or litgpt; keys are those of the trainer, or seq, gas, recompute. Rows of one call run on
 one card, one after the other; --results keeps what is done, and a call with the same file goes on with the rest, to fit
 short allocations (--limit). bf16, sequence 2,048, vocabulary of 50,304, gradient accumulation 1, no recomputation,
-unless a row says otherwise; the trainer reads the Python files here, the others random tokens. Medians of iterations 21 to
-60, for the peers of steps 7 to 24.
+unless a row says otherwise; the trainer reads the Python files here, the others random tokens. Medians of iterations 21
+to 60, for the peers of steps 7 to 24.
 """
 
 from __future__ import annotations

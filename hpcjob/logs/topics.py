@@ -48,6 +48,7 @@ TOPICS: Final[dict[str, Topic]] = {
     "preemption": Topic(ENDED, 20),
     "memory": Topic(MEMORY, 20),
     "gpu-memory": Topic(GPU_MEMORY, 30),
+    "mapping": Topic(STORAGE, 34),  # before the SIGBUS that it makes (`hpcjob.logs.explain.blame`)
     "check": Topic(LAUNCH, 40),
     "launch": Topic(LAUNCH, 40),
     "shm": Topic(MEMORY, 40),

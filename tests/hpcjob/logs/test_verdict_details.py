@@ -196,3 +196,15 @@ def test_the_rank_of_an_error_that_the_log_of_the_job_repeats(tmp_path: Path) ->
     (tmp_path / "2_0_log.out").write_text(raised)
     found = judge(gather(JobFiles(tmp_path).all()))
     assert (found.rank, found.host) == (0, None)
+
+
+def test_a_data_file_that_was_cut_goes_before_the_signal_that_it_made() -> None:
+    """torchrun knows the signal only, whose usual cause is another; the stack of Python tells who read."""
+    report = "Root Cause (first observed failure):\n[0]:\n  time      : 2026-12-01_00:00:00\n  host      : node1\n"
+    report += "  rank      : 0 (local_rank: 0)\n  exitcode  : -7 (pid: 99)\n  error_file: <N/A>\n"
+    report += "  traceback : Signal 7 (SIGBUS) received by PID 99\n"
+    stack = '  File "/opt/neoxlite/data/gpt_dataset.py", line 63 in sample\n'
+    start = "Fatal Python error: Bus error\n\nThread 0x00007f12 (most recent call first):\n"
+    found = verdict_of(start + stack + report)
+    assert (found.code, found.cause.partition(" while")[0]) == (69, "a mapped data file was cut")
+    assert verdict_of(start + report).code == 67
