@@ -102,7 +102,7 @@ def test_slurm_itself_warns_before_the_walltime(user: User, training: Training) 
     id_ = user.submit(job, "--nodes", "2", "--walltime", "2:00", "--launcher", "srun")
     assert user.wait(id_, timeout_s=240) == SAVED_FOR_WALLTIME, user.log(id_)
     assert (save / "latest").exists()
-    assert user.run("sacct", "-X", "-n", "-P", "-j", id_, "--format=State").stdout.strip() == "FAILED"
+    user.wait_for_accounting(id_, "FAILED")
 
 
 def test_cancelled_training_saves_a_checkpoint(user: User, training: Training) -> None:

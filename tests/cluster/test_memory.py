@@ -37,7 +37,7 @@ def test_out_of_memory_is_told_with_what_to_do(limited_user: User) -> None:
     assert user.wait(job) == KILLED
     status = user.status(job)
     assert (status["state"], status["exit_code"], status["reason"]) == ("OUT_OF_MEMORY", KILLED, None)
-    assert user.run("sacct", "-X", "-n", "-P", "-j", job, "--format=State").stdout.strip() == "OUT_OF_MEMORY"
+    user.wait_for_accounting(job, "OUT_OF_MEMORY")
     check_advice(user, job)
 
 
@@ -51,8 +51,10 @@ def test_a_rank_out_of_memory_is_explained(limited_user: User, launcher: str) ->
     def accounted() -> list[str]:
         return user.run("sacct", "-n", "-P", "-j", job, "--format=State").stdout.split()
 
-    wait_until(lambda: "OUT_OF_MEMORY" in accounted(), PATIENCE_S, "the accounting lags")
-    assert user.status(job)["state"] == accounted()[0]
+    def agreed() -> bool:
+        return "OUT_OF_MEMORY" in accounted() and user.status(job)["state"] == accounted()[0]
+
+    wait_until(agreed, PATIENCE_S, "the accounting lags, or says otherwise")
     check_advice(user, job)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from tests.cluster.testbed import Testbed
-from tests.cluster.testbed.processes import TestbedError, wait_until
+from tests.cluster.testbed.processes import PATIENCE_S, TestbedError, wait_until
 from tests.cluster.testbed.profile import PROFILE, write_profile
 
 BIN = Path(sys.executable).parent
@@ -81,6 +81,11 @@ class User:
     def wait_for_state(self, job: str, state: str, timeout_s: float = 240) -> None:
         """Ask ``hpcjob status`` until it says ``state``."""
         self.wait_for(job, lambda: self.status(job)["state"] == state, state, timeout_s)
+
+    def wait_for_accounting(self, job: str, state: str) -> None:
+        """Ask ``sacct`` until it says ``state`` of the job; it lags behind the job's own files."""
+        words = ("sacct", "-X", "-n", "-P", "-j", job, "--format=State")
+        wait_until(lambda: self.run(*words).stdout.strip() == state, PATIENCE_S, f"job {job} is not {state} in sacct")
 
     def wait(self, job: str, timeout_s: float = 240) -> int:
         """Wait with ``hpcjob wait``; the code it ends with, which is the job's."""
