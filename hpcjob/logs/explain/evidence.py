@@ -234,7 +234,7 @@ class Evidence:
         elif rule == "workers-restarted":
             self._lifetimes.restart(event.source, offset)
         elif role_of(event) in _ERRORS:
-            self._lifetimes.error(key, event.source, offset)
+            self._lifetimes.error(key, event.source, offset, event.rank)
 
     def _finding(self, event: Finding) -> Finding:
         fields = event.fields
@@ -259,7 +259,7 @@ class Evidence:
 
     def _progress(self, event: Event) -> None:
         if isinstance(event, Iteration):
-            self._lifetimes.iteration(event.source, event.offset)
+            self._lifetimes.iteration(event.source, event.offset, event.rank)
             if event.iteration is not None and event.iteration >= (self.last.iteration or 0 if self.last else 0):
                 self.last = event
             if event.rank is not None:

@@ -2,7 +2,8 @@
 
 Programs print what they catch, servers are tried again, torchrun starts workers anew: of such an error the run did not
 end, however bad it looks. Places in one file tell; of two files nobody knows what came first. That a few iterations
-stand below an error is no proof: Python writes what it has printed when it ends, after the exception that ended it.
+stand below an error is no proof: Python writes what it has printed when it ends, after the exception that ended it. Nor
+are iterations of another rank, however many: a file may be the files of many ranks put together.
 """
 
 from __future__ import annotations
@@ -17,18 +18,20 @@ class Lifetimes:
     """Where errors were last seen in each file, and where the run went on there."""
 
     def __init__(self) -> None:
-        self._errors: dict[Hashable, dict[str, int]] = {}
+        self._errors: dict[Hashable, dict[str, tuple[int, int | None]]] = {}
         self._iterated: dict[str, int] = {}
+        self._iterated_by: dict[tuple[str, int | None], int] = {}
         self._restarted: dict[str, int] = {}
         self._finished: dict[str, int] = {}
 
-    def error(self, key: Hashable, source: str, offset: int) -> None:
+    def error(self, key: Hashable, source: str, offset: int, rank: int | None = None) -> None:
         """Take note of an error, by its kind."""
-        self._errors.setdefault(key, {})[source] = offset
+        self._errors.setdefault(key, {})[source] = offset, rank
 
-    def iteration(self, source: str, offset: int) -> None:
+    def iteration(self, source: str, offset: int, rank: int | None = None) -> None:
         """Take note of an iteration."""
         self._iterated[source] = max(offset, self._iterated.get(source, 0))
+        self._iterated_by[source, rank] = max(offset, self._iterated_by.get((source, rank), 0))
 
     def restart(self, source: str, offset: int) -> None:
         """Take note that the processes are started anew."""
@@ -41,11 +44,10 @@ class Lifetimes:
     def outlived(self, key: Hashable) -> bool:
         """Whether the run went on after all errors of a kind."""
         places = self._errors.get(key, {})
-        return bool(places) and all(self._went_on(source, offset) for source, offset in places.items())
+        return bool(places) and all(self._went_on(source, *place) for source, place in places.items())
 
-    def _went_on(self, source: str, offset: int) -> bool:
+    def _went_on(self, source: str, offset: int, rank: int | None) -> bool:
         iterated = self._iterated.get(source, -1)
         restarted = self._restarted.get(source, -1)
-        return (
-            self._finished.get(source, -1) > offset or iterated > restarted > offset or iterated - offset > _FAR_BYTES
-        )
+        went_far = self._iterated_by.get((source, rank), -1) - offset > _FAR_BYTES
+        return self._finished.get(source, -1) > offset or iterated > restarted > offset or went_far

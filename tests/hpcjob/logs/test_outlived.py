@@ -26,6 +26,16 @@ def test_a_run_that_goes_on_for_long() -> None:
     assert again.code == 72
 
 
+def test_ranks_whose_files_were_put_together() -> None:
+    """What rank 0 printed stands below the error that ended rank 3, and came before it."""
+    error = "".join(f"[rank3]: {line}\n" for line in ERROR.splitlines())
+    rows = "".join(map(ROW.format, range(15_000)))
+    together = judge(gather_stream(io.BytesIO((error + rows).encode()), "log"))
+    assert (together.code, together.rank) == (72, 3)
+    own = "".join(f"[rank3]: {line}\n" for line in rows.splitlines())
+    assert judge(gather_stream(io.BytesIO((error + own).encode()), "log")).code == 0
+
+
 def test_files_are_not_compared() -> None:
     """What another file tells of is earlier or later, nobody knows."""
     lifetimes = Lifetimes()
