@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from tests.cluster.testbed import Testbed
-from tests.cluster.testbed.processes import PATIENCE_S, oldest, wait_until
+from tests.cluster.testbed.processes import PATIENCE_S, TestbedError, oldest, wait_until
 from tests.cluster.training import Training
 from tests.cluster.user import User
 
@@ -70,7 +70,11 @@ def test_no_process_is_left_after_kill(user: User, bed: Testbed, launcher: str, 
     }[victim]
     os.kill(oldest(processes(bed, host, words)), signal.SIGKILL)
 
-    wait_until(lambda: on_nodes(bed) <= idle, PATIENCE_S, f"processes are left after kill -9 of the {victim}")
+    try:
+        wait_until(lambda: on_nodes(bed) <= idle, PATIENCE_S, f"processes are left after kill -9 of the {victim}")
+    except TestbedError as error:
+        left = {pid: words for node in bed.nodes for pid, words in node.processes().items() if pid not in idle}
+        raise TestbedError(f"{error}: {left}\n{user.log(id_)}") from None
     assert user.wait(id_) not in (0, SAVED_FOR_WALLTIME, STOPPED)
     assert user.status(id_)["state"] == "FAILED"
 
