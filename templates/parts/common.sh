@@ -44,22 +44,33 @@ tell() { # WORD: to the watcher, which may have been killed
   { echo "$1" >&"$watcher"; } 2>/dev/null
 }
 
-# await PID: wait for a child, whatever signals come meanwhile (their traps call `note_signal`), and set `code`.
+# await PID: wait for a child, whatever signals come meanwhile (their traps call `note_signal`), and set `code`. bash is
+# asked only when the child is gone: it forgets one that ends in the moment in which a signal comes (a launcher ends whole
+# groups of processes), takes it for running, and would wait for ever.
 await() {
-  while :; do
+  local tick
+  exec {tick}<> <(:) # a pipe on which nothing ever comes: reading from it waits without a process
+  signalled='' code=0
+  while is_alive "$1"; do read -rt 0.5 -u "$tick" || :; done
+  exec {tick}<&-
+  if is_lost "$1"; then
+    code=$((128 + ${signalled:-9}))
+    return 0
+  fi
+  signalled=once
+  while [[ $signalled ]]; do # else a trap ended the wait
     signalled='' code=0
     wait "$1" 2>/dev/null || code=$?
-    [[ $signalled ]] || return 0 # else a trap ended the wait, not the child
-    if is_lost "$1"; then
-      code=$((128 + signalled))
-      return 0
-    fi
   done
 }
 
-# is_lost PID: bash forgets a child that ends in the moment in which a signal comes (a launcher ends whole groups of
-# processes), takes it for running, and would wait for ever.
-is_lost() {
+is_alive() { # PID: neither gone nor ended
+  local value=Z
+  { read -r value <"/proc/$1/stat"; } 2>/dev/null
+  [[ ${value##*) } != [ZX]* ]]
+}
+
+is_lost() { # PID: gone, and bash takes it for running
   [[ ! -d /proc/$1 ]] && jobs -pr | grep -qx "$1"
 }
 

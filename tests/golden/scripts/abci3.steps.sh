@@ -11,7 +11,7 @@
 #PBS -v RTYPE=rt_HF,USE_SSH=1
 #PBS -m ae
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 a86310bb2f86
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 7e106d3fbe8a
 # submit: qsub FILE
 
 set -euo pipefail
