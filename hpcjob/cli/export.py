@@ -10,7 +10,8 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from hpcjob.cli.runs import run_options, runs_from_options, write_whole
+from hpcjob.cli.files import written
+from hpcjob.cli.runs import run_options, runs_from_options
 
 if TYPE_CHECKING:
     from hpcjob.report.runs import Run
@@ -64,7 +65,8 @@ def export(
             sys.stdout.reconfigure(encoding="utf-8", errors="replace")
         _write_rows(runs, kind, sys.stdout)
     else:
-        write_whole(output, lambda file: _write_file(runs, kind, file))
+        with written(output) as file:
+            _write_file(runs, kind, file)
 
 
 def _write_file(runs: Sequence[Run], kind: str, file: IO[bytes]) -> None:

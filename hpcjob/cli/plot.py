@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import click
 
-from hpcjob.cli.runs import run_options, runs_from_options, write_whole
+from hpcjob.cli.files import written
+from hpcjob.cli.runs import run_options, runs_from_options
 from neoxlite.common.printable import tell
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def plot(
         from hpcjob.report.page import page
 
         names = _present(runs, wanted)
-        write_whole(output, lambda file: file.write(page(runs, names).encode("utf-8", "replace")))
+        with written(output) as file:
+            file.write(page(runs, names).encode("utf-8", "replace"))
         click.echo(f"{output}: open it in a browser", err=True)
     else:
         _picture(runs, _present(runs, wanted), output, log=log)
@@ -116,13 +118,8 @@ def _present(runs: Sequence[Run], wanted: Sequence[str]) -> list[str]:
 def _picture(runs: Sequence[Run], names: Sequence[str], output: Path, *, log: bool) -> None:
     from hpcjob.report.picture import write_picture
 
-    complete = True
-
-    def draw(file: IO[bytes]) -> None:
-        nonlocal complete
+    with written(output) as file:
         complete = write_picture(runs, names, output, file, log=log)
-
-    write_whole(output, draw)
     click.echo(f"{output}: written", err=True)
     if not complete and output.suffix.lower() != ".svg":
         tell("no font here has all letters of the names (fonts-noto-cjk has); .svg needs none")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -49,24 +48,6 @@ def runs_from_options(jobs: Sequence[str], merge: bool | None, first: int | None
     if first is None and last is None:
         return runs
     return require_iterations([between(run, first or 0, last) for run in runs])
-
-
-def write_whole(output: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file under another name first, so that what is there is whole. Raises InputError if it cannot be."""
-    from hpcjob.errors import InputError
-
-    unfinished = output.with_name(f".{output.name}.tmp")
-    try:
-        try:
-            with unfinished.open("wb") as file:
-                write(file)
-            unfinished.replace(output)
-        finally:
-            unfinished.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"--output {output}: {error.strerror}", hint="Name a file in a folder you may write."
-        ) from error
 
 
 def _files() -> Any:

@@ -21,6 +21,7 @@ from hpcjob.report.export import rows
 from hpcjob.report.quantities import COLUMN, NAMES, QUANTITIES, TIME_S
 from hpcjob.report.runs import Run
 from hpcjob.report.tables import Floats
+from neoxlite.common.files import replacing
 
 FILE_NAME = "events.out.tfevents.0000000000.hpcjob"
 """The same each time: a second export replaces the first."""
@@ -33,13 +34,8 @@ def write_run(run: Run, folder: Path) -> Path:
     """Write a run into its event file in ``folder``, which is made, and return the file."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE_NAME
-    unfinished = path.with_name(f".{FILE_NAME}.tmp")
-    try:
-        with unfinished.open("wb") as file:
-            _write(run, file)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with replacing(path) as file:
+        _write(run, file)
     return path
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
-from hpcjob.cli.files import write_new
+from hpcjob.cli.files import write_new, written
 from hpcjob.errors import InputError
 
 
@@ -19,7 +21,29 @@ def test_what_is_no_file_stays_what_it_is(here: Path) -> None:
     write_new(pipe, "text", force=True)
     assert os.read(reader, 10) == b"text"
     assert pipe.is_fifo()
+    with written(pipe) as file:
+        file.write(b"more")
+    assert os.read(reader, 10) == b"more"
+    assert pipe.is_fifo()
     os.close(reader)
+
+
+def test_written_whole_or_not_at_all(here: Path) -> None:
+    """What was there stays where the writing fails, and nothing is left beside it; the user's umask holds."""
+    path = here / "a"
+    path.write_text("before")
+    with pytest.raises(InputError, match=r"--output: .*a: No space left on device"), written(path) as file:
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert [one.name for one in here.iterdir()] == ["a"]
+    assert path.read_text() == "before"
+    before = os.umask(0o027)
+    try:
+        with written(path) as file:
+            file.write(b"after")
+    finally:
+        os.umask(before)
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"after", 0o640)
 
 
 def test_a_file_is_kept(here: Path) -> None:

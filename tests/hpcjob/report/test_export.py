@@ -126,8 +126,8 @@ def test_a_name_is_no_formula(here: Path, capsys: pytest.CaptureFixture[str]) ->
         ),
         (
             ["a.log", "--csv", "-o", "no/such/x.csv"],
-            "hpcjob: --output no/such/x.csv: No such file or directory\n"
-            "        Name a file in a folder you may write.\n",
+            "hpcjob: --output: no/such/x.csv: No such file or directory\n"
+            "        give a file in a folder that you may write, with free space\n",
         ),
         (
             ["empty.log", "--csv"],

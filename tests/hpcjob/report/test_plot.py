@@ -197,7 +197,7 @@ def test_the_page_of_a_hostile_script_end() -> None:
         (["*.nothing"], "*.nothing: no file of that pattern\n"),
         (["folder"], "no log found there\n"),
         (["noise.bin"], "no iteration found in noise\n"),
-        (["b.log", "-o", "no/such/x.html"], "--output no/such/x.html: No such file or directory\n"),
+        (["b.log", "-o", "no/such/x.html"], "--output: no/such/x.html: No such file or directory\n"),
     ],
 )
 def test_refused(logs: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
