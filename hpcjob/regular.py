@@ -1,4 +1,4 @@
-"""Reading regular files alone: a pipe would block, a device such as /dev/zero has no end."""
+"""Regular files alone: a pipe would block, a device such as /dev/zero has no end."""
 
 from __future__ import annotations
 
@@ -23,3 +23,12 @@ def read_regular(path: Path | str, limit_bytes: int | None = None) -> bytes:
             code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
             raise OSError(code, "Is a directory" if code == errno.EISDIR else "no regular file", str(path))
         return file.read(-1 if limit_bytes is None else limit_bytes + 1)
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a regular file; 0 of what is none, or is gone: files of a job come and go while it runs."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0

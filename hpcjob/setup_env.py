@@ -92,7 +92,7 @@ def setup_script(
         "torch_advice": f"look whether this machine reaches {index}, and the quota of this folder",
         "index": index,
         "deepspeed": _requirement("deepspeed"),
-        "project": project or f"{_own_project()}",
+        "project": project or _own_project(),
     }
     loader = Loader()
     try:
@@ -118,7 +118,11 @@ def _cuda(profile: ClusterProfile, given: str | None) -> tuple[str | None, str]:
 
 def _requirement(name: str) -> str:
     """Return what this version of hpcjob requires of a package for training, as pip reads it."""
-    for line in metadata.requires("hpcjob") or []:
+    try:
+        required = metadata.requires("hpcjob") or []
+    except metadata.PackageNotFoundError:  # a checkout on PYTHONPATH
+        required = []
+    for line in required:
         match = _REQUIREMENT.match(line)
         if match and match[1] == name:
             return f"{name}{match[2].strip().strip('()').replace(' ', '')}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcjob.cli.choosing import complete_recorded
+from hpcjob.regular import size_of
 
 if TYPE_CHECKING:
     from hpcjob.tracking.index import Index
@@ -76,10 +76,9 @@ def _existing(path: Path) -> str | None:
 def _files(folder: Path) -> list[dict[str, Any]]:
     """Return name and bytes of what lies in the job directory; nothing if it is gone."""
     try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        return [{"name": path.name, "bytes": size_of(path)} for path in sorted(folder.iterdir()) if path.is_file()]
     except OSError:
         return []
-    return [{"name": entry.name, "bytes": entry.stat().st_size} for entry in entries if entry.is_file()]
 
 
 def _lines(details: dict[str, Any]) -> Iterator[tuple[str, Any]]:

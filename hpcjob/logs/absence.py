@@ -15,6 +15,7 @@ from hpcjob.logs.request import Request
 from hpcjob.logs.since import tells_times
 from hpcjob.logs.sources import Source
 from hpcjob.logs.views import LossView, View
+from hpcjob.regular import size_of
 from neoxlite.common.printable import tell
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def say_if_nothing(
     wanted = request.wanted
     inner = view.inner if isinstance(view, FilteredView) else view
     paths = [source.path for source in sources if source.path.is_file()]
-    if paths and wanted.ranks is None and not any(path.stat().st_size for path in paths):
+    if paths and wanted.ranks is None and not any(map(size_of, paths)):
         known = "" if target is None else target.known_of(target.status())
         say(f"{', '.join(map(str, paths[:_NAMED]))}: empty{known}")
     elif wanted.active and not wanted.seen:

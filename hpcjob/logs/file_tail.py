@@ -17,6 +17,7 @@ from hpcjob.errors import InputError
 from hpcjob.logs.lines import Line, LineParser
 from hpcjob.logs.sources import Source
 from hpcjob.logs.wanted import Cutter, Wanted
+from hpcjob.regular import size_of
 
 CHUNK_BYTES = 256 * 1024
 _FIRST_WINDOW_BYTES = 64 * 1024
@@ -102,10 +103,7 @@ class FileTail:
 
     def size(self) -> int:
         """Size of the file in bytes, 0 if it does not exist."""
-        try:
-            return self.source.path.stat().st_size
-        except OSError:
-            return 0
+        return size_of(self.source.path)
 
     def _adopt(self, fd: int, until: int | None) -> Iterator[Line]:
         """Go on reading from a newly opened descriptor: opening anew is what makes NFS show appended bytes."""

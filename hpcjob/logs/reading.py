@@ -13,6 +13,7 @@ from hpcjob.logs.lines import Line, LineParser
 from hpcjob.logs.scan import scan
 from hpcjob.logs.shapes import MUCH_BYTES, Shapes
 from hpcjob.logs.sources import Source
+from hpcjob.regular import size_of
 
 
 class Reader:
@@ -42,7 +43,7 @@ class Reader:
     def file(self, source: Source) -> Iterator[Line]:
         """Give the lines of interest of a file. Raises InputError if it cannot be read."""
         parser = LineParser(str(source.path), rank=source.rank, host=self._host_in(source), hosts=self._hosts)
-        self._bytes += source.path.stat().st_size
+        self._bytes += size_of(source.path)
         if self._bytes >= MUCH_BYTES:
             self._shapes.sharpen()
         guard = None if source.path.is_file() else EndlessGuard(str(source.path))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hpcjob.profile_check.probe import Probe
 from hpcjob.profile_check.rows import Row, compared, is_model
+from hpcjob.schedulers.requests import SUBMIT_COMMANDS
 from hpcjob.schedulers.seen import Seen, SeenQueue, look
 from hpcjob.units import format_clock, parse_walltime_s
 
@@ -17,17 +18,17 @@ if TYPE_CHECKING:
     from hpcjob.profile import ClusterProfile
 
 _LISTS = {
-    "slurm": "sinfo -s",
-    "pbs": "qstat -Q",
-    "gridengine": "qconf -sc",
-    "pjm": "pjstat --rsc",
+    "slurm": "sinfo -s lists them",
+    "pbs": "qstat -Q lists them",
+    "gridengine": "qconf -sc lists them",
+    "pjm": "pjstat --rsc lists them",
+    "local": "this machine has no queues",
 }
 _VERSIONS = r"""
 printf 'python3\t%s\n' "$(python3 --version 2>&1)"
 printf 'nvcc\t%s\n' "$(nvcc --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p')"
 printf 'driver\t%s\n' "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | sed -n 1p)"
 """
-_COMMANDS = {"slurm": "sbatch", "pbs": "qsub", "gridengine": "qsub", "pjm": "pjsub", "local": "bash"}
 
 
 def check(profile: ClusterProfile, account: str | None, probe: Probe) -> tuple[list[Row], Seen]:
@@ -74,7 +75,7 @@ def _queues(profile: ClusterProfile, seen: Seen, probe: Probe) -> Iterator[Row]:
     for name in wanted:
         there = seen.queues.get(name)
         if there is None:
-            todo = f"{_LISTS[profile.scheduler.type]} lists them: {_listed(list(seen.queues)) or 'none of these'}"
+            todo = f"{_LISTS[profile.scheduler.type]}: {_listed(list(seen.queues)) or 'none of these'}"
             yield Row(f"queue {name}", _said(profile, name), "no such queue", todo, "differs")
         elif not there.is_open:
             yield Row(
@@ -198,7 +199,7 @@ def _names(said: str) -> list[str]:
 
 def _programs(profile: ClusterProfile, probe: Probe) -> Iterator[Row]:
     """Compare launchers, Python and CUDA in a shell with the modules of a job."""
-    wanted = {_COMMANDS[profile.scheduler.type]: True, "torchrun": False}
+    wanted = {SUBMIT_COMMANDS[profile.scheduler.type]: True, "torchrun": False}
     wanted["srun"] = profile.scheduler.type == "slurm"
     wanted[profile.launcher.mpirun] = profile.launcher.mpi and profile.scheduler.type != "local"
     wanted["ssh"] = wanted["pdsh"] = profile.ssh.access != "none"

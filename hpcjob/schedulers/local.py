@@ -82,10 +82,12 @@ class LocalScheduler(Scheduler):
                 timeout=_START_TIMEOUT_S,
                 check=False,
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except OSError as error:
             raise SchedulerError(
                 f"the job's supervisor did not start: {error}", hint="check the load and the limits of this machine"
             ) from None
+        except subprocess.TimeoutExpired:  # it has left this process, and may be about to start the job
+            raise UnclearSubmitError(f"the job's supervisor did not answer in {_START_TIMEOUT_S:g} s") from None
         except KeyboardInterrupt:
             raise UnclearSubmitError("interrupted before the job's supervisor answered") from None
         pid = done.stdout.decode(errors="replace").strip()

@@ -206,8 +206,11 @@ def _step_options(submission: Submission) -> list[str]:
 
 
 def _csv(lines: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Return the header (it begins with ``H``) and the rows behind it (they begin with an empty field)."""
-    rows = [row for row in csv.reader(lines) if row]
+    """Return the header (it begins with ``H``) and the rows behind it (they begin with an empty field), if any."""
+    try:
+        rows = [row for row in csv.reader(lines) if row]
+    except csv.Error:
+        return [], []
     start = next((number for number, row in enumerate(rows) if row[0] == "H"), None)
     return ([], []) if start is None else (rows[start], rows[start + 1 :])
 

@@ -12,6 +12,13 @@ from hpcjob.profile_check.look import check
 from hpcjob.profile_check.probe import Probe
 
 
+def test_queues_on_this_machine() -> None:
+    """It has none: a profile of it that lists some is told so, like one of a cluster without them."""
+    profile, _ = read_profile("local", [Override("queues", {"big": {}}, "test")])
+    rows = {row.what: row for row in check(profile, None, Probe())[0]}
+    assert (rows["queue big"].verdict, rows["queue big"].here) == ("differs", "no such queue")
+
+
 @pytest.mark.parametrize("name", ["$(touch made)", "a;touch made", "cu da/12 'x"])
 def test_names_of_a_profile_are_words(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module or launcher whose name is shell code is looked for by that name: not found, and nothing is run."""

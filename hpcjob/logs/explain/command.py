@@ -21,6 +21,7 @@ from hpcjob.logs.explain.verdict import Verdict
 from hpcjob.logs.rulebook import load_errors, own_files
 from hpcjob.logs.sources import Source
 from hpcjob.logs.target import STANDARD_INPUT, Target, resolve
+from hpcjob.regular import size_of
 from neoxlite.common.paths import is_dir
 from neoxlite.common.printable import tell
 
@@ -72,7 +73,7 @@ def _nothing(target: Target, ending: Ending) -> str:
 
 
 def _is_empty(source: Source) -> bool:
-    return source.path.is_file() and source.path.stat().st_size == 0
+    return source.path.is_file() and size_of(source.path) == 0
 
 
 def _files(target: Target) -> tuple[list[Source], list[Path]]:

@@ -12,6 +12,7 @@ from hpcjob.logs.lines import Line
 from hpcjob.logs.reading import Reader
 from hpcjob.logs.rulebook import Rulebook, load_errors
 from hpcjob.logs.sources import Source
+from hpcjob.regular import size_of
 
 
 def gather(
@@ -34,7 +35,7 @@ def gather(
     evidence = Evidence(book or load_errors())
     reader = Reader(evidence.shapes(), hosts=hosts, pending=evidence.pending, census=evidence.census)
     for source in sources:
-        if source.rank is not None and source.path.stat().st_size:
+        if source.rank is not None and size_of(source.path):
             evidence.seen.setdefault(source.rank, None)
         _take(reader.file(source), evidence)
     evidence.settle()

@@ -9,6 +9,7 @@ from hpcjob.logs.events import Event, ProcessEnd
 from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line, LineParser
 from hpcjob.logs.sources import JobFiles, classify
+from hpcjob.regular import size_of
 
 _BEFORE_BYTES = 64 * 1024
 _HINT = "To enable traceback see"
@@ -34,7 +35,7 @@ def last_line(event: Event, rank: int | None) -> Line | None:
     path = Path(event.source)
     own = [] if rank is None else [one.path for one in JobFiles(path.parent).all() if one.rank == rank]
     for file in own:
-        lines = _lines(file, file.stat().st_size if file.is_file() else 0)
+        lines = _lines(file, size_of(file))
         if lines:
             return lines[-1]
     lines = _lines(path, event.offset, event.line)

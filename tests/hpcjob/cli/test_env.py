@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,18 @@ def script_of(capsys: pytest.CaptureFixture[str], here: Path, *arguments: str) -
     words = ["env", "create", "-p", "abci3", "--dest", str(here / "my venv"), "--project", "hpcjob[train]==0.1.0"]
     assert main([*words, "--set", f"modules.init={here}/modules.sh", "--set", "paths.not_shared=[]", *arguments]) == 0
     return capsys.readouterr().out
+
+
+def test_a_checkout_that_is_not_installed(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No metadata say which torch it wants: any."""
+
+    def missing(name: str) -> None:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", missing)
+    assert " torch --index-url https://download.pytorch.org/whl/cu126" in script_of(capsys, here)
 
 
 def test_from_nothing_to_the_line_of_the_job_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,9 +32,8 @@ def test_written_whole_or_not_at_all(here: Path) -> None:
     """What was there stays where the writing fails, and nothing is left beside it; the user's umask holds."""
     path = here / "a"
     path.write_text("before")
-    with pytest.raises(InputError, match=r"--output: .*a: No space left on device"), written(path) as file:
-        file.write(b"half")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(InputError, match=r"--output: .*a: No space left on device"):
+        _write_half(path)
     assert [one.name for one in here.iterdir()] == ["a"]
     assert path.read_text() == "before"
     before = os.umask(0o027)
@@ -44,6 +43,12 @@ def test_written_whole_or_not_at_all(here: Path) -> None:
     finally:
         os.umask(before)
     assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"after", 0o640)
+
+
+def _write_half(path: Path) -> None:
+    with written(path) as file:
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_file_is_kept(here: Path) -> None:

@@ -19,11 +19,12 @@ import pytest
 import yaml
 
 from hpcjob.cli import main
+from hpcjob.errors import InputError
 from hpcjob.logs.explain import gather, gather_stream
 from hpcjob.logs.explain.judge import judge
 from hpcjob.logs.explain.verdict import Verdict
 from hpcjob.logs.rulebook import load_errors
-from hpcjob.logs.sources import JobFiles
+from hpcjob.logs.sources import JobFiles, Kind, Source
 from hpcjob.logs.topics import MEANINGS, TOPICS
 from hpcjob.tracking.index import append
 from hpcjob.tracking.records import Record
@@ -131,6 +132,12 @@ def test_damaged_compression_gives_what_is_readable(capsys: pytest.CaptureFixtur
     data = gzip.compress((OOM + "\n" + "".join(f"line {number}\n" for number in range(100_000))).encode())
     (tmp_path / "x.log.gz").write_bytes(data[: len(data) // 2])
     assert run(capsys, tmp_path / "x.log.gz")[0] == 68
+
+
+def test_a_file_that_is_gone_when_its_turn_comes(tmp_path: Path) -> None:
+    """Files of a job that runs come and go: which one is told, without a traceback."""
+    with pytest.raises(InputError, match=r"gone\.out: cannot be read"):
+        gather([Source(tmp_path / "gone.out", Kind.RANK, 1)])
 
 
 def test_globs_and_directories(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

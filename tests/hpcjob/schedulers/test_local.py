@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hpcjob.errors import InputError, SchedulerError, UnknownJobError
-from hpcjob.schedulers.base import JobRef, Submission
+from hpcjob.schedulers.base import JobRef, Submission, UnclearSubmitError
 from hpcjob.schedulers.local import LocalScheduler, read_local_job
 from hpcjob.schedulers.supervisor import processes
 from hpcjob.states import State
@@ -96,6 +96,17 @@ def test_a_script_that_ignores_term_is_killed(here: Path) -> None:
     assert record is not None
     assert (record.code, record.signal) == (137, "KILL")
     assert ask(local, [ref])[ref.id].state is State.CANCELLED
+
+
+def test_a_supervisor_that_does_not_answer_may_start_the_job(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no child of ours any more: its job is looked for, and its folder stays."""
+
+    def late(argv: list[str], **_: object) -> None:
+        raise subprocess.TimeoutExpired(argv, 30)
+
+    monkeypatch.setattr("hpcjob.schedulers.local.subprocess.run", late)
+    with pytest.raises(UnclearSubmitError, match="did not answer in 30 s"):
+        LocalScheduler().submit(Submission(here / "script.sh", here, "mark", here, plan_for()))
 
 
 def test_the_walltime_ends_a_job() -> None:

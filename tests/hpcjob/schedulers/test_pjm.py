@@ -108,7 +108,10 @@ def test_every_cut_of_an_answer_is_true_or_a_problem() -> None:
     assert len(PJM.parse_queue(whole).reports) == 3
 
 
-@pytest.mark.parametrize("text", ["", "\n", "maintenance\n", "H,JOB_ID\n", "JOB_ID JOB_NAME MD ST\n", "\0\x1b[2J"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "\n", "maintenance\n", "H,JOB_ID\n", "JOB_ID JOB_NAME MD ST\n", "\0\x1b[2J", f"{HEADER},{'7' * 200_000}\n"],
+)
 def test_an_answer_of_another_shape_is_a_problem(text: str) -> None:
     """Nothing can be concluded from a job's absence."""
     assert PJM.parse_queue(text).problem is not None

@@ -67,7 +67,10 @@ def read_all(paths: Iterable[Path]) -> tuple[dict[int, Dump], list[str]]:
 
 def _preference(path: Path) -> tuple[bool, int]:
     """Pickles before JSON, which has no places in the program; the newest first."""
-    return path.suffix != ".json", path.stat().st_mtime_ns
+    try:
+        return path.suffix != ".json", path.stat().st_mtime_ns
+    except OSError:  # gone since: reading it will say so
+        return path.suffix != ".json", 0
 
 
 def _read(path: Path, rank: int) -> tuple[Dump | None, str | None]:
