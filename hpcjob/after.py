@@ -11,7 +11,7 @@ from hpcjob.errors import InputError
 from hpcjob.job import After, JobFile
 
 Condition = Literal["ok", "any", "notok"]
-_WORDS = {"ok": "ends with code 0", "any": "has ended", "notok": "ends with another code than 0"}
+_FAILURES = {"ok": "has not ended with code 0", "any": "has not ended", "notok": "has ended with code 0"}
 
 
 class Dependency(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,9 +35,9 @@ class Dependency(msgspec.Struct, frozen=True, kw_only=True):
     is_array: bool = False
 
     @property
-    def words(self) -> str:
-        """The condition as people say it: ``job 123 ends with code 0``."""
-        return f"job {self.id} {_WORDS[self.condition]}"
+    def failure(self) -> str:
+        """What is said where the condition has not come true: ``job 123 has not ended with code 0``."""
+        return f"job {self.id} {_FAILURES[self.condition]}"
 
     @property
     def directive(self) -> str:

@@ -170,6 +170,6 @@ def _staged(plan: Plan, key: str) -> list[str]:
 def _after(plan: Plan) -> list[dict[str, Any]]:
     """Return the conditions on earlier jobs that the script has to check itself; see docs/job-file.md."""
     return [
-        {"words": f"after: {one.words}", "condition": one.condition, "id": one.id, "records": one.records}
+        {"failure": f"after: {one.failure}", "condition": one.condition, "records": one.records}
         for one in script_checks(plan)
     ]

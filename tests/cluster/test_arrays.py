@@ -85,7 +85,7 @@ def test_chain(somebody: User) -> None:
     assert not (somebody.folder / "never").exists()
     if isinstance(somebody, GridEngineUser):  # -hold_jid asks for no code: the script does
         assert somebody.status(third)["exit_code"] == 87
-        assert f"after: job {second} ends with code 0 is asked" in somebody.log(third)
+        assert f"after: job {second} has not ended with code 0" in somebody.log(third)
     said = somebody.run(BIN / "hpcjob", "submit", never, "--after", second, *options(somebody), check=False).stderr
     assert "afterok does not come true any more" in said
 

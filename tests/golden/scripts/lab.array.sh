@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 01e856010c8f
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 77b8d3bf7225
 # submit: sbatch FILE
 
 set -euo pipefail

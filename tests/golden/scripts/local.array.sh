@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 8ed5ae081809
+# template local.sh.j2 over base.sh.j2 and parts, sha256 84769196cd03
 # submit: bash FILE
 
 set -euo pipefail

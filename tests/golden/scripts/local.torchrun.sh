@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 c2702f5e09e9
+# template local.sh.j2 over base.sh.j2 and parts, sha256 00ead989fd2e
 # submit: bash FILE
 
 set -euo pipefail

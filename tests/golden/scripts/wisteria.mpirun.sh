@@ -9,7 +9,7 @@
 #PJM -o %n.%j.out
 #PJM --norestart
 # Wisteria/BDEC-01 Aquarius, the University of Tokyo: made by hpcjob 0.1.0
-# template pjm.sh.j2 over base.sh.j2 and parts, sha256 40a7afb8513b
+# template pjm.sh.j2 over base.sh.j2 and parts, sha256 c2a51d1f8a5b
 # submit: pjsub FILE
 
 set -euo pipefail

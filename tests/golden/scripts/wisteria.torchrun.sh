@@ -9,7 +9,7 @@
 #PJM -o %n.%j.out
 #PJM --norestart
 # Wisteria/BDEC-01 Aquarius, the University of Tokyo: made by hpcjob 0.1.0
-# template pjm.sh.j2 over base.sh.j2 and parts, sha256 666853a1267e
+# template pjm.sh.j2 over base.sh.j2 and parts, sha256 bfc0a4c75e0b
 # submit: pjsub FILE
 
 set -euo pipefail

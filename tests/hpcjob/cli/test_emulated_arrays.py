@@ -130,7 +130,7 @@ def test_after_an_array_on_pbs(site: MakeSite) -> None:
     Path("go").touch()
     assert place.emulator.jobs[after["id"].partition(".")[0]]["after"][0][0] == "afterany"
     assert place.hpcjob("wait", after["id"])[0] == 87
-    assert f"check: after: job {array['id']} ends with code 0 is asked" in place.hpcjob("tail", after["id"])[1]
+    assert f"check: after: job {array['id']} has not ended with code 0" in place.hpcjob("tail", after["id"])[1]
     assert not Path("after").exists()
 
 
@@ -159,7 +159,8 @@ def test_steps_of_pjm(site: MakeSite) -> None:
     assert ids == [f"{number}_0", f"{number}_1", f"{number}_2"]
     Path("go").touch()
     assert [place.hpcjob("wait", job)[0] for job in ids] == [0, 3, 87]
-    assert f"job {ids[1]} ends with code 0 is asked" in place.hpcjob("tail", ids[2])[1]
+    code, told, _ = place.hpcjob("explain", ids[2])
+    assert (code, f"comes after another: job {ids[1]} has not ended with code 0\n" in told) == (66, True)
     assert not Path("c").exists()
 
 
