@@ -8,7 +8,6 @@ computes with fewer bits.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +21,7 @@ from neoxlite.errors import ConfigError
 from neoxlite.model import fp8
 from neoxlite.model.layers import Block
 from neoxlite.model.spec import ModelSpec
+from neoxlite.model.triton_library import why_no_triton
 from neoxlite.parallel.topology import Topology
 
 _FP8_WIDTH = 2048
@@ -50,9 +50,10 @@ def choose_kernels(cfg: Any, spec: ModelSpec, topology: Topology, device: torch.
         ConfigError: a key asks for what this run or machine does not have.
     """
     chosen, asked = Kernels(), cfg.kernels or {}
+    no_triton, no_weights = why_no_triton(device), _why_no_whole_weights(cfg)
     for key, problem in (
-        ("compile_blocks", _why_no_whole_weights(cfg) or _why_no_compiling(spec, device)),
-        ("fused_head_loss", _why_no_whole_weights(cfg) or _why_no_fused_loss(cfg, device)),
+        ("compile_blocks", no_weights or _why_no_compiling(spec) or no_triton),
+        ("fused_head_loss", no_weights or _why_no_fused_loss(cfg) or no_triton),
     ):
         setattr(chosen, key, _choose(f"kernels.{key}", asked.get(key), device, problem, chosen))
     for key, problem in (
@@ -63,10 +64,10 @@ def choose_kernels(cfg: Any, spec: ModelSpec, topology: Topology, device: torch.
         wanted = asked.get(key)
         if wanted is None and (problem is not None or not chosen.compile_blocks):
             wanted = False  # of no use to this model, or to blocks whose other lines are already said
-        problem = problem or _why_no_whole_weights(cfg) or _why_no_triton(device)
+        problem = problem or no_weights or no_triton
         setattr(chosen, key, _choose(f"kernels.{key}", wanted, device, problem, chosen))
     if asked.get("fp8"):
-        _choose("kernels.fp8", True, device, _why_no_fp8(cfg, spec, topology, device), chosen)
+        _choose("kernels.fp8", True, device, _why_no_fp8(cfg, spec, topology, device) or no_triton, chosen)
         chosen.fp8 = asked.get("fp8_recipe") or "careful"
         if spec.hidden_size < _FP8_WIDTH:
             chosen.notes.append(f"kernels.fp8: slower than without it at hidden_size {spec.hidden_size} < {_FP8_WIDTH}")
@@ -90,18 +91,18 @@ def _why_no_whole_weights(cfg: Any) -> str | None:
     return None
 
 
-def _why_no_fused_loss(cfg: Any, device: torch.device) -> str | None:
+def _why_no_fused_loss(cfg: Any) -> str | None:
     if cfg.precision == "fp16":
         return "precision fp16: it forms the gradients before the loss scale lifts them, and small ones would be lost"
-    return _why_no_triton(device)
+    return None
 
 
-def _why_no_compiling(spec: ModelSpec, device: torch.device) -> str | None:
+def _why_no_compiling(spec: ModelSpec) -> str | None:
     if spec.checkpoint_activations and spec.recompute_granularity == "selective":
         return "recompute_granularity selective, which looks at each operation"
     if spec.hidden_dropout or spec.attention_dropout:
         return "dropout, whose masks do not depend on the layout"
-    return _why_no_triton(device)
+    return None
 
 
 def _why_no_fused_gelu(spec: ModelSpec) -> str | None:
@@ -141,22 +142,6 @@ def _why_no_fp8(cfg: Any, spec: ModelSpec, topology: Topology, device: torch.dev
         return "precision fp32, in which a GPU's products of fp8 add no bias"
     if torch.cuda.get_device_capability(device) < (8, 9):
         return "fp8 needs compute capability 8.9 (Ada, Hopper and later)"
-    return _why_no_triton(device)
-
-
-def _why_no_triton(device: torch.device) -> str | None:
-    if device.type != "cuda":
-        return None
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return "Triton is not installed"
-    except Exception as error:  # half installed, or of another torch
-        return f"Triton cannot be imported ({type(error).__name__}: {error})"
-    if torch.cuda.get_device_capability(device) < (7, 0):
-        return "Triton needs compute capability 7.0"
-    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
-        return "Triton needs a C compiler (cc, gcc or clang) on PATH, and there is none"
     return None
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from neoxlite.errors import ConfigError
+from neoxlite.model.triton_library import why_no_triton
 from neoxlite.optim.groups import parameter_groups
 
 _ADAMW_PARAMS = ("lr", "betas", "eps")
@@ -27,7 +28,7 @@ def uses_direct_zero(cfg: Any, device: torch.device) -> tuple[bool, str | None]:
     asked = cfg.zero_optimization.get("implementation") or "auto"
     if asked == "deepspeed" or (asked == "auto" and (device.type != "cuda" or cfg.precision != "bfloat16")):
         return False, None
-    reason = _why_not_direct(cfg)
+    reason = _why_not_direct(cfg) or why_no_triton(device)
     if reason is None and asked == "auto" and cfg.world_size > _ONE_NODE:
         return False, (
             "the steps are taken by DeepSpeed's own optimizer; zero_optimization.implementation: direct is faster on "

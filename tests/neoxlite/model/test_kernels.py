@@ -127,11 +127,11 @@ def test_choice(config_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not chosen.compile_blocks
     assert not chosen.fused_head_loss
     assert chosen.notes == []
-    monkeypatch.setattr("neoxlite.model.kernels._why_no_triton", lambda _: None)
+    monkeypatch.setattr("neoxlite.model.kernels.why_no_triton", lambda _: None)
     chosen = choose_kernels(cfg, spec, Topology(), cuda)
     assert chosen.compile_blocks
     assert chosen.fused_head_loss
-    monkeypatch.setattr("neoxlite.model.kernels._why_no_triton", lambda _: "Triton is not installed")
+    monkeypatch.setattr("neoxlite.model.kernels.why_no_triton", lambda _: "Triton is not installed")
     chosen = choose_kernels(cfg, spec, Topology(), cuda)
     assert not chosen.compile_blocks
     assert [note.partition(",")[0] for note in chosen.notes] == [
@@ -145,7 +145,7 @@ def test_choice(config_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     dropping_spec = ModelSpec.from_config(dropping, 64)
     assert "dropout" in choose_kernels(dropping, dropping_spec, Topology(), cuda).notes[0]
     # DeepSpeed gathers a module's weights when it runs: compiled blocks and the fused head would see none.
-    monkeypatch.setattr("neoxlite.model.kernels._why_no_triton", lambda _: None)
+    monkeypatch.setattr("neoxlite.model.kernels.why_no_triton", lambda _: None)
     chosen = choose_kernels(config_of(2, zero_optimization={"stage": 3}), spec, Topology(), cuda)
     assert not any((chosen.compile_blocks, chosen.fused_head_loss, chosen.fused_gelu, chosen.fused_rotary))
     assert len(chosen.notes) == 2
@@ -154,7 +154,7 @@ def test_choice(config_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_choice_of_what_is_fused(config_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On CUDA what the model has a use for; what cannot be is refused by its key; fp8 only when asked for."""
     cuda = torch.device("cuda")
-    monkeypatch.setattr("neoxlite.model.kernels._why_no_triton", lambda _: None)
+    monkeypatch.setattr("neoxlite.model.kernels.why_no_triton", lambda _: None)
 
     def choose(**changes: Any) -> Any:
         cfg = config_of(**changes)

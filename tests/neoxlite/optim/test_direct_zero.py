@@ -159,10 +159,11 @@ def test_what_it_cannot_do_is_refused_by_key(changes: dict[str, Any], key: str, 
         uses_direct_zero(config_of(**changes), torch.device("cpu"))
 
 
-def test_auto_takes_it_on_the_gpus_of_a_node(config_of: Any) -> None:
+def test_auto_takes_it_on_the_gpus_of_a_node(config_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On CUDA in bf16, with a line where something keeps it away; never on a CPU unless asked."""
     from neoxlite.optim.build import uses_direct_zero
 
+    monkeypatch.setattr("neoxlite.optim.build.why_no_triton", lambda _: None)
     cfg = config_of(precision="bfloat16", zero_optimization={"stage": 1})
     assert uses_direct_zero(cfg, torch.device("cuda")) == (True, None)
     assert uses_direct_zero(cfg, torch.device("cpu")) == (False, None)
@@ -172,3 +173,7 @@ def test_auto_takes_it_on_the_gpus_of_a_node(config_of: Any) -> None:
     assert "was not tried on several" in str(line)
     piped = config_of(2, precision="bfloat16", zero_optimization={"stage": 1}, pipe_parallel_size=2)
     assert uses_direct_zero(piped, torch.device("cuda")) == (True, None)
+    monkeypatch.setattr("neoxlite.optim.build.why_no_triton", lambda _: "Triton is not installed")
+    without, line = uses_direct_zero(cfg, torch.device("cuda"))
+    assert not without
+    assert "Triton is not installed" in str(line)

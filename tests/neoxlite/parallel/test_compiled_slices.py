@@ -98,7 +98,7 @@ def test_slices_choose_what_the_whole_does(config_of: Any, monkeypatch: pytest.M
     from neoxlite.model.spec import ModelSpec
     from neoxlite.parallel.topology import Grid, Topology
 
-    monkeypatch.setattr("neoxlite.model.kernels._why_no_triton", lambda _: None)
+    monkeypatch.setattr("neoxlite.model.kernels.why_no_triton", lambda _: None)
     for sequence in (False, True):
         cfg = config_of(2, model_parallel_size=2, sequence_parallel=sequence)
         topology = Topology(Grid(tensor=2), sequence_parallel=sequence)
