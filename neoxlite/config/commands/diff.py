@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import click
 
 from neoxlite.config import NeoxConfig, load_config, parse_assignments
-from neoxlite.config.commands.options import resolving
+from neoxlite.config.commands.options import resolving, vocabulary
 from neoxlite.config.summary import Resolved, describe, resolved, short
 
 _ABSENT = Resolved(None, "absent")
@@ -35,7 +35,7 @@ def diff(
     conf_dir: Path | None,
     world_size: int | None,
     assignments: tuple[str, ...],
-    vocab_size: int,
+    vocab_size: int | None,
     as_json: bool,
 ) -> None:
     """Compare two configurations as resolved: keys, what is derived from them, parameters and FLOPs.
@@ -66,14 +66,14 @@ def diff(
         click.echo(f"{name:<{widths[0]}}  {a:<{widths[1]}}  {b}")
 
 
-def differences(first: NeoxConfig, second: NeoxConfig, vocab_size: int) -> Iterator[Difference]:
+def differences(first: NeoxConfig, second: NeoxConfig, vocab_size: int | None) -> Iterator[Difference]:
     """Yield what is not equal, in the order of the table, numbers that follow from several keys last."""
     left, right = resolved(first), resolved(second)
     for name in dict.fromkeys([*left, *right]):
         pair = left.get(name, _ABSENT), right.get(name, _ABSENT)
         if pair[0].value != pair[1].value:
             yield Difference(name, *pair)
-    facts = describe(first, vocab_size), describe(second, vocab_size)
+    facts = [describe(cfg, vocabulary(cfg, vocab_size).size) for cfg in (first, second)]
     for name in _COUNTED:
         if facts[0][name] != facts[1][name]:
             yield Difference(name, *(Resolved(side[name], "derived") for side in facts))

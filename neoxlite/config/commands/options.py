@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
-GPT2_VOCAB_SIZE = 50257
+from neoxlite.config import NeoxConfig
+from neoxlite.errors import DataError
+
+_GPT2, _GPT2_SIZE = "GPT2BPETokenizer", 50257
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _OPTIONS = (
@@ -26,9 +29,8 @@ _OPTIONS = (
     click.option(
         "--vocab-size",
         type=click.IntRange(min=1),
-        default=GPT2_VOCAB_SIZE,
-        show_default=True,
-        help="Size of the tokenizer's vocabulary, for the parameter count; GPT-2's unless given.",
+        help="Size of the vocabulary, for the parameter count.  [default: that of the configured tokenizer, GPT-2's "
+        "where its files are not here]",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print JSON."),
 )
@@ -39,3 +41,25 @@ def resolving(command: _Command) -> _Command:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+class Vocabulary(NamedTuple):
+    """Tokens that a parameter count goes by, and whose they are, for a person."""
+
+    size: int
+    whose: str
+
+
+def vocabulary(cfg: NeoxConfig, given: int | None) -> Vocabulary:
+    """Return the vocabulary of --vocab-size, else of the configured tokenizer, or GPT-2's where that cannot be made."""
+    if given is not None:
+        return Vocabulary(given, "of --vocab-size")
+    kind, files = cfg.tokenizer_type, (cfg.vocab_file, cfg.merge_file)
+    if kind == _GPT2 and not any(files):
+        return Vocabulary(_GPT2_SIZE, "GPT-2's")
+    from neoxlite.tokenizers import build_tokenizer
+
+    try:
+        return Vocabulary(build_tokenizer(kind, *files).vocab_size, f"of {kind}")
+    except DataError:  # of another machine, say; the rest of the configuration can be looked at here
+        return Vocabulary(_GPT2_SIZE, f"GPT-2's, for that of {kind} is not here: --vocab-size gives it")

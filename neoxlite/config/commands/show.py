@@ -11,7 +11,7 @@ import click
 
 from neoxlite.common.counting import counted
 from neoxlite.config import NeoxConfig, Support, key_table, load_config, parse_assignments
-from neoxlite.config.commands.options import GPT2_VOCAB_SIZE, resolving
+from neoxlite.config.commands.options import Vocabulary, resolving, vocabulary
 from neoxlite.config.micro_batch import COUNTED, advice
 from neoxlite.config.summary import describe, resolved, short
 
@@ -41,7 +41,7 @@ def show(
     conf_dir: Path | None,
     world_size: int | None,
     assignments: tuple[str, ...],
-    vocab_size: int,
+    vocab_size: int | None,
     as_json: bool,
 ) -> None:
     """Show a configuration as resolved: layout, batch, precision, parameters, FLOPs; then each key with its origin.
@@ -60,14 +60,15 @@ def show(
     """
     overrides = parse_assignments(assignments)
     cfg = load_config(files, conf_dir, overrides, world_size, allow_unsupported=True)
-    summary = describe(cfg, vocab_size)
+    vocab = vocabulary(cfg, vocab_size)
+    summary = describe(cfg, vocab.size)
     if gpu_memory_gib is not None:
         summary["advice"] = advice(cfg, summary["padded_vocab_size"], gpu_memory_gib)
     if as_json:
         summary["keys"] = {name: item._asdict() for name, item in resolved(cfg).items()}
         click.echo(json.dumps(summary, indent=2, ensure_ascii=False, default=str))
         return
-    rows = _summary_rows(cfg, summary)
+    rows = _summary_rows(cfg, summary, vocab)
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
         click.echo(f"{name:<{width}}  {text}")
@@ -86,12 +87,9 @@ def _is_listed(name: str, source: str, which: str) -> bool:
     return {"none": False, "given": is_given, "used": is_used, "all": True}[which]
 
 
-def _summary_rows(cfg: NeoxConfig, summary: dict[str, Any]) -> list[tuple[str, str]]:
+def _summary_rows(cfg: NeoxConfig, summary: dict[str, Any], vocab: Vocabulary) -> list[tuple[str, str]]:
     tokens, padded, parameters = (summary[name] for name in ("tokens_per_iteration", "padded_vocab_size", "parameters"))
     stages = max(1, cfg.pipe_parallel_size)
-    vocab = f"vocabulary {summary['vocab_size']:,} padded to {padded:,}"
-    if summary["vocab_size"] == GPT2_VOCAB_SIZE:
-        vocab += "; GPT-2's, --vocab-size gives another"
     rows = [
         ("files", ", ".join(cfg.config_paths)),
         (
@@ -113,7 +111,9 @@ def _summary_rows(cfg: NeoxConfig, summary: dict[str, Any]) -> list[tuple[str, s
         ),
         (
             "parameters",
-            f"{parameters:,} ({vocab})" if parameters else "not counted: parts of the model are unknown here",
+            f"{parameters:,} (vocabulary {vocab.size:,} padded to {padded:,}; {vocab.whose})"
+            if parameters
+            else "not counted: parts of the model are unknown here",
         ),
     ]
     if summary["flops_per_iteration"]:

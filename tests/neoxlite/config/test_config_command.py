@@ -63,6 +63,31 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert summary["flops_per_token"] == summary["flops_per_iteration"] / summary["tokens_per_iteration"]
 
 
+@pytest.mark.parametrize(
+    ("tokenizer", "told", "padded"),
+    [
+        ({}, "50,257 padded to 50,304; GPT-2's)", 50304),
+        ({"tokenizer_type": "CharLevelTokenizer"}, "512 padded to 512; of CharLevelTokenizer)", 512),
+        (
+            {"tokenizer_type": "HFTokenizer", "vocab_file": "/nonexistent/t.json"},
+            "50,257 padded to 50,304; GPT-2's, for that of HFTokenizer is not here: --vocab-size gives it)",
+            50304,
+        ),
+    ],
+)
+def test_the_vocabulary_is_the_configured_one(
+    tokenizer: dict[str, str], told: str, padded: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Of a tokenizer that can be made here; GPT-2's, which the line says, in place of another."""
+    (tmp_path / "small.yml").write_text(minimal_text(**tokenizer), encoding="utf-8")
+    _, out, _ = _run(capsys, "small", "-d", str(tmp_path), "--keys", "none")
+    assert told in out
+    pair = (str(tmp_path / "small.yml"), "125M")
+    assert main(["config", "diff", *pair, "--json"]) == 0
+    rows = {row["name"]: row["a"]["value"] for row in json.loads(capsys.readouterr().out)}
+    assert rows.get("padded_vocab_size", 50304) == padded
+
+
 def test_raised_stage_and_warnings(capsys: pytest.CaptureFixture[str]) -> None:
     """A raised ZeRO stage is seen where the stage stands, with the reason among the warnings."""
     changes = ("--set", "zero_optimization.stage=0", "--set", "mmap_warmup=true")
