@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from neoxlite.common.counting import counted
 from neoxlite.common.paths import exists, is_file
 
 if TYPE_CHECKING:
+    from hpcjob.documents.places import Places
     from hpcjob.job import Train
     from hpcjob.plan import Plan
     from neoxlite.config import NeoxConfig
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 _DATA_KEYS = ("data_path", "train_data_paths", "valid_data_paths", "test_data_paths")
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 _FILE_KEYS = ("vocab_file", "merge_file")
+_FROM_SET = re.compile(r"--set: ([\w.]+)")
+_ALL_THE_SAME = "--no-check submits it all the same"
 
 
 def check_training(plan: Plan) -> list[str]:
@@ -39,16 +43,24 @@ def check_training(plan: Plan) -> list[str]:
     from neoxlite.config import load_config
 
     notes: list[str] = []
-    for number, (name, train, ranks) in enumerate(_trainings(plan)):
+    for number, (name, key, train, ranks) in enumerate(_trainings(plan)):
         try:
             cfg = load_config(train.configs, train.conf_dir, dict(leaves(train.set)), ranks)
         except UserError as error:
-            hint = f"{error.hint}; --no-check submits it all the same" if error.hint else None
-            raise InputError(f"{name}: neoxlite would refuse this: {error.message}", hint=hint) from None
+            hint = f"{error.hint}{' ' if error.hint[-1] in '?.' else '; '}{_ALL_THE_SAME}" if error.hint else None
+            said = _of_the_job(error.message, f"{key}.set", plan.places)
+            raise InputError(f"{name}: neoxlite would refuse this: {said}", hint=hint) from None
         notes += [f"{name}: {warning}" for warning in cfg.warnings]
         if number == 0 and (plan.job.train or (plan.job.steps and plan.job.steps[0].train)):
             notes += [f"{name}: {missing}" for missing in _missing(cfg)]
     return [*notes, *_gpus_here(plan)]
+
+
+def _of_the_job(message: str, key: str, places: Places) -> str:
+    """Name the place in the job of what the trainer, which is given it as an option, calls ``--set``."""
+    if not (found := _FROM_SET.match(message)):
+        return message
+    return f"{places.get(f'{key}.{found[1]}', key)}: {message[found.start(1) :]}"
 
 
 def _gpus_here(plan: Plan) -> Iterator[str]:
@@ -63,15 +75,16 @@ def _gpus_here(plan: Plan) -> Iterator[str]:
         )
 
 
-def _trainings(plan: Plan) -> Iterator[tuple[str, Train, int]]:
-    """Yield name, work and number of ranks of each training step."""
-    works = [plan.job.train] if plan.job.train else [step.train for step in plan.job.steps or []]
-    for step, train in zip(plan.steps, works, strict=False):
+def _trainings(plan: Plan) -> Iterator[tuple[str, str, Train, int]]:
+    """Yield name, key in the job file, work and number of ranks of each training step."""
+    steps = [(f"steps[{number}].train", step.train) for number, step in enumerate(plan.job.steps or [])]
+    works = [("train", plan.job.train)] if plan.job.train else steps
+    for step, (key, train) in zip(plan.steps, works, strict=False):
         if train and plan.array is not None:  # the first element speaks for all
             first = of_element(msgspec.to_builtins(train), plan.array, plan.array.indices[0])
             train = msgspec.convert(first, type(train))
         if train:
-            yield step.name, train, 1 if step.launcher == "none" else plan.world_size
+            yield step.name, key, train, 1 if step.launcher == "none" else plan.world_size
 
 
 def _missing(cfg: NeoxConfig) -> Iterator[str]:

@@ -11,6 +11,7 @@ import msgspec
 from hpcjob.logs.events import Event, Finding, ProcessEnd, Traceback, origin
 from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
+from hpcjob.logs.prefixes import told
 from hpcjob.logs.rulebook import Rulebook, load_errors
 from hpcjob.logs.shapes import Interest, Shapes
 from hpcjob.logs.wrapped import Wrapped
@@ -271,7 +272,7 @@ class ErrorReader:
         return [
             msgspec.structs.replace(
                 end,
-                host=rows.get("host", line.host),
+                host=told(rows.get("host")) or told(line.host),
                 rank=int(rank[1]),
                 local_rank=None if rank[2] is None else int(rank[2]),
                 time=rows.get("time", line.time),

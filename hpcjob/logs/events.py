@@ -16,6 +16,7 @@ import msgspec
 
 from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
+from hpcjob.logs.prefixes import told
 
 _TEST = lazy(r"\btest (?:data|set)\b")
 
@@ -276,7 +277,7 @@ def origin(line: Line) -> dict[str, Any]:
         "source": line.source,
         "offset": line.offset,
         "line": line.number or None,
-        "host": line.host,
+        "host": told(line.host),
         "rank": line.rank,
         "local_rank": line.local_rank,
         "time": line.time,

@@ -69,8 +69,9 @@ class Fold(Generic[E]):
             group.ranks.add(event.rank)
         if event.host is not None:
             group.hosts.add(event.host)
-            if line is not None and line.pid is not None:
-                group.processes.add(f"{event.host}:{line.pid}")
+        host = event.host or (None if line is None else line.host)
+        if host is not None and line is not None and line.pid is not None:
+            group.processes.add(f"{host}:{line.pid}")
         return group
 
 

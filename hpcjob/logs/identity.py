@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
+from hpcjob.logs.prefixes import told
 
 _COMMUNICATOR = lazy(r"\brank (\d{1,7}) n[rR]anks (\d{1,7})\b")
 # Of a communicator of all ranks; those of data or tensor parallelism number their ranks anew.
@@ -25,9 +26,11 @@ class Identity:
         """Take in what a line of NCCL, or its prefixes, say."""
         if line.host is None:
             return
-        self.hosts.add(line.host)
-        if line.rank is not None and (line.pid is not None or line.rank not in self.host_of):
-            self.host_of[line.rank] = line.host
+        host = told(line.host)
+        if host is not None:
+            self.hosts.add(host)
+            if line.rank is not None and (line.pid is not None or line.rank not in self.host_of):
+                self.host_of[line.rank] = host
         if "NCCL" not in line.text:
             return
         communicator = _COMMUNICATOR.search(line.text)
@@ -35,17 +38,19 @@ class Identity:
             rank, size = int(communicator[1]), int(communicator[2])
             if size >= self.world_size:
                 self.world_size = size
-                self.host_of[rank] = line.host
+                if host is not None:
+                    self.host_of[rank] = host
                 if line.pid is not None:
                     self._rank_of[line.host, line.pid] = rank
         for address in _ADDRESS.finditer(line.text):
-            if not address["address"].startswith(_LOOPBACK):
-                self._host_at[address["address"]] = line.host
+            if host is not None and not address["address"].startswith(_LOOPBACK):
+                self._host_at[address["address"]] = host
 
     def name(self, rank: int, host: str) -> None:
         """Note where a rank runs, from a table that says so."""
-        self.hosts.add(host)
-        self.host_of.setdefault(rank, host)
+        if told(host) is not None:
+            self.hosts.add(host)
+            self.host_of.setdefault(rank, host)
 
     def rank(self, line: Line) -> int | None:
         """Return the rank that wrote a line: by its prefix or file, else by its process."""
@@ -74,8 +79,8 @@ def same_host(one: str, other: str) -> bool:
 
 
 def is_name(host: str) -> bool:
-    """Whether it is a name, not an address."""
-    return ":" not in host and not host.replace(".", "").isdigit()
+    """Whether it is the name of one machine: no address, and not ``localhost``."""
+    return ":" not in host and not host.replace(".", "").isdigit() and told(host) is not None
 
 
 def _short(name: str) -> str:

@@ -52,6 +52,7 @@ STEPD = "slurmstepd-"
 """What Slurm puts before a node's name."""
 _FILES = (".py", ".cpp", ".cc", ".cu", ".c", ".h", ".hpp", ".rs")
 _NO_HOSTS_END = ("Error", "Exception", "Warning", "Timeout", *_FILES)
+_LOCAL = ("localhost", "localhost4", "localhost6")
 PREFIXES_AT_MOST = 5
 """On one line."""
 
@@ -61,6 +62,11 @@ def is_host(name: str) -> bool:
     if name.startswith(STEPD) or name.endswith(_NO_HOSTS_END):  # urllib3.exceptions.MaxRetryError
         return False
     return _HOST_LIKE.fullmatch(name) is not None and _NO_HOSTS.fullmatch(name) is None
+
+
+def told(host: str | None) -> str | None:
+    """Return the name of a host; None of ``localhost``, which each calls itself."""
+    return None if host is not None and host.lower().partition(".")[0] in _LOCAL else host
 
 
 def iso(time: str) -> str | None:

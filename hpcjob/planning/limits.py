@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -16,6 +17,7 @@ from neoxlite.common.near import near
 
 _HOUR_S = 3600
 _SHORT_S = 100
+_MINUTES = re.compile(r"\d+:\d+")
 
 
 def queue_of(job: JobFile, profile: ClusterProfile) -> tuple[str | None, list[str]]:
@@ -89,10 +91,12 @@ def walltime_s(job: JobFile, profile: ClusterProfile, queue: str | None) -> int:
 
 
 def short_walltime(job: JobFile, limit_s: int) -> Iterator[str]:
-    """Yield a note where a bare number is taken for seconds, and hours or minutes may have been meant."""
-    if job.walltime is not None and str(job.walltime).strip().isdecimal() and limit_s < _SHORT_S:
-        asked = str(job.walltime).strip()
+    """Yield a note where 12 is taken for seconds, or 12:00 for minutes, and more may have been meant."""
+    asked = str(job.walltime or "").strip()
+    if asked.isdecimal() and limit_s < _SHORT_S:
         yield f"walltime: {asked} is taken for seconds; write {asked}h for hours, {asked}m for minutes"
+    elif _MINUTES.fullmatch(asked):
+        yield f"walltime: {asked} is taken for minutes and seconds; write {asked}:00 for hours and minutes"
 
 
 def _longest(profile: ClusterProfile, nodes: int) -> tuple[int | None, str | None]:

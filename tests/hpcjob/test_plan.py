@@ -171,6 +171,23 @@ def test_default_walltime_stays_within_the_queue() -> None:
     assert plan({}, "wisteria").walltime_s == 3600
 
 
+@pytest.mark.parametrize(
+    ("walltime", "seconds", "note"),
+    [
+        (12, 12, "walltime: 12 is taken for seconds; write 12h for hours, 12m for minutes"),
+        ("12:00", 720, "walltime: 12:00 is taken for minutes and seconds; write 12:00:00 for hours and minutes"),
+        (3600, 3600, None),
+        ("12h", 43200, None),
+        ("0:12:00", 720, None),
+        ("1-00:00", 86400, None),
+    ],
+)
+def test_a_walltime_that_may_be_meant_otherwise(walltime: str | int, seconds: int, note: str | None) -> None:
+    """Slurm and PBS read 12:00 as twelve minutes; who means hours is told before the job is cut off."""
+    made = plan({"walltime": walltime})
+    assert (made.walltime_s, made.notes) == (seconds, () if note is None else (note,))
+
+
 def test_a_queue_that_is_not_known_is_noted() -> None:
     """A reservation or a group's own queue is not refused; near names are offered, limits not applied."""
     made = plan({"queue": "rt_hf", "nodes": 500, "walltime": "720:00:00"})

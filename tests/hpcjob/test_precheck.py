@@ -78,6 +78,22 @@ def test_mistakes_in_the_configuration(
     assert words in capsys.readouterr().err
 
 
+def test_a_mistake_is_told_with_its_place_in_the_job(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the trainer is given as options stands in the job file, in a step of it, or in an option of this command."""
+    refused, rest = "neoxlite would refuse this", "? --no-check submits it all the same\n"
+    (folder / "job.yml").write_text("profile: local\ntrain:\n  configs: [run.yml]\n  set: {hiden_size: 3}\n")
+    assert _dry() == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"hpcjob: train: {refused}: job.yml:4: hiden_size is not a GPT-NeoX key\n")
+    assert error.endswith(rest)
+    assert _dry("--set", "train.set.hiden_size=4") == 2
+    assert f"{refused}: --set train.set.hiden_size: hiden_size is not a GPT-NeoX key" in capsys.readouterr().err
+    step = "steps:\n- name: fit\n  train:\n    configs: [run.yml]\n    set:\n      hiden_size: 3\n"
+    (folder / "job.yml").write_text(f"profile: local\n{step}")
+    assert _dry() == 2
+    assert capsys.readouterr().err.startswith(f"hpcjob: fit: {refused}: job.yml:7: hiden_size is not a GPT-NeoX key\n")
+
+
 def test_data_that_is_not_there_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Half a dataset and no tokenizer: notes, since they may come before the job starts."""
     (folder / "here.idx").unlink()

@@ -23,6 +23,7 @@ from hpcjob.logs.identity import Identity
 from hpcjob.logs.lazy import lazy
 from hpcjob.logs.lines import Line
 from hpcjob.logs.nccl import NcclReport
+from hpcjob.logs.prefixes import told
 from hpcjob.logs.rulebook import Rulebook, load
 from hpcjob.logs.shapes import Interest, Shapes
 from hpcjob.logs.training import TrainingReader
@@ -239,9 +240,9 @@ class Evidence:
     def _finding(self, event: Finding) -> Finding:
         fields = event.fields
         peer = fields.get("peer")
-        if peer and event.topic == "network" and not peer.startswith(("127.", "::1")):
+        if peer and event.topic == "network" and not peer.startswith(("127.", "::1", "localhost")):
             self.lost[self.identity.host(peer.partition(":")[0] if peer.count(":") == 1 else peer)] += 1
-        rank, host = fields.get("rank"), fields.get("host") or fields.get("node")
+        rank, host = fields.get("rank"), told(fields.get("host") or fields.get("node"))
         changes: dict[str, object] = {}
         for name in SOFTWARE:
             if fields.get(name):

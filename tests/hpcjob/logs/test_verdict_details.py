@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcjob.cli import main
-from hpcjob.logs.explain import gather, gather_stream
+from hpcjob.logs.explain import gather, gather_stream, lines_of
 from hpcjob.logs.explain.judge import judge
 from hpcjob.logs.explain.verdict import Verdict
 from hpcjob.logs.sources import JobFiles
@@ -41,6 +41,27 @@ def test_the_first_iteration_that_is_not_finite(loss: str, norm: str) -> None:
     assert found.cause == "loss or gradient is not finite from iteration 32 on"
     assert found.evidence[0].line == 32
     assert found.last_iteration == 299
+
+
+TABLE = (
+    "Root Cause (first observed failure):\n[0]:\n  time      : 2026-12-01_00:00:00\n  host      : localhost\n"
+    "  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 7)\n  error_file: <N/A>\n"
+    "  traceback : Signal 9 (SIGKILL) received by PID 7\n============\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "host"),
+    [("", None), ("hpcjob: rank 1 on gpu07 ended with code 137\n", "gpu07"),
+     ("hpcjob: rank 1 on localhost ended with code 137\n", None),
+     ("localhost:7:9 [1] NCCL INFO ncclCommInitRank comm 0x1 rank 1 nranks 2 - Init START\n", None)],
+)  # fmt: skip
+def test_localhost_is_the_name_of_no_host(before: str, host: str | None) -> None:
+    """Each machine calls itself so: where another line tells the name that is said, else none, nor is it left out."""
+    found = verdict_of(before + TABLE)
+    assert (found.code, found.rank, found.host, found.exclude) == (67, 1, host, [])
+    who = "rank 1" if host is None else f"rank 1 on {host}"
+    assert f"first      {who}, 2026-12-01_00:00:00" in [text for _, text in lines_of(found)]
 
 
 def test_one_that_recovered_is_no_divergence() -> None:
