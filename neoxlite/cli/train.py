@@ -15,12 +15,14 @@ import click
 )
 @click.option("--iteration", type=click.IntRange(min=0), help="Resume from this iteration in load, not the latest.")
 @click.option("--require-load", is_flag=True, help="End if load has no checkpoint, rather than start anew.")
+@click.option("--launched", is_flag=True, hidden=True)  # given by `neoxlite launch` to its ranks
 def train(
     config: tuple[str, ...],
     conf_dir: str | None,
     assignments: tuple[str, ...],
     iteration: int | None,
     require_load: bool,
+    launched: bool,
 ) -> int:
     """Train a model from one or more GPT-NeoX YAML files.
 
@@ -54,7 +56,7 @@ def train(
         overrides = parse_assignments(assignments)
         if iteration is not None:
             overrides["iteration"] = iteration
-        cfg = load_config(config, conf_dir, overrides, ranks.world_size)
+        cfg = load_config(config, conf_dir, overrides, ranks.world_size, launched=launched)
         if require_load:
             from neoxlite.checkpoint.start import required
 

@@ -43,6 +43,7 @@ def load_config(
     world_size: int | None = None,
     *,
     allow_unsupported: bool = False,
+    launched: bool = False,
 ) -> NeoxConfig:
     """Read GPT-NeoX configuration files and resolve every key.
 
@@ -53,6 +54,7 @@ def load_config(
         world_size: number of GPUs; by default ``global_num_gpus``, else one copy of the model.
         allow_unsupported: list what neoxlite cannot train in ``NeoxConfig.unsupported`` rather than refuse it: for
             arithmetic on any GPT-NeoX configuration.
+        launched: this is a rank of ``neoxlite launch``, which has read the keys of its own; they get no warning.
 
     Raises:
         ConfigError: any mistake in the files or values, with file, line and what to do.
@@ -73,7 +75,8 @@ def load_config(
     for name in BLOCKS:
         if values[name] is not None:
             values[name] = typed_block(name, dataclasses.replace(entries[name], value=values[name]))
-    return _Resolver(values, entries, files, warnings, world_size).resolve(allow_unsupported)
+    resolver = _Resolver(values, entries, files, warnings, world_size)
+    return resolver.resolve(allow_unsupported=allow_unsupported, launched=launched)
 
 
 def _null_for_none(entries: Mapping[str, Entry], warnings: list[str]) -> dict[str, Entry]:
@@ -149,7 +152,7 @@ class _Resolver:
         self.where = Where(entries, files.paths)
         self.offload: Offload | None = None
 
-    def resolve(self, allow_unsupported: bool) -> NeoxConfig:
+    def resolve(self, *, allow_unsupported: bool, launched: bool) -> NeoxConfig:
         values = self.values
         self._optimizer()
         check_given(values, self.where)
@@ -165,7 +168,7 @@ class _Resolver:
         check_training(values, self.where)
         self._weights()
         self.warnings += hardly_meant(values, self.entries)
-        self.warnings += ignored_keys(values, self.entries)
+        self.warnings += ignored_keys(values, self.entries, launched=launched)
         unsupported = unsupported_keys(values, self.entries)
         if unsupported and not allow_unsupported:
             _refuse_unsupported(unsupported)

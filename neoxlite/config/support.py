@@ -12,6 +12,8 @@ from neoxlite.config.values import shown
 
 _ATTENTION = ("global", "flash")  # flash computes what global does
 _EXTRA_ARGS = "deepspeed_extra_args"
+# Where the ranks come from: under `neoxlite launch` from itself, whatever these say.
+_OF_RANKS = ("deepspeed_mpi", "deepspeed_slurm", "force_multi")
 
 
 def _is_set(key: Key, value: Any) -> bool:
@@ -25,13 +27,14 @@ def _known_leaves(values: Mapping[str, Any]) -> Iterator[tuple[Key, Any]]:
     return ((block_table()[dotted], value) for dotted, value in leaves(values) if dotted in block_table())
 
 
-def ignored_keys(values: Mapping[str, Any], entries: Mapping[str, Entry]) -> list[str]:
+def ignored_keys(values: Mapping[str, Any], entries: Mapping[str, Entry], *, launched: bool) -> list[str]:
     """Return at most four warnings, which name keys that are set and have no part in training.
 
-    They are ignored, read by ``neoxlite launch`` alone, derived, or unknown in a block.
+    They are ignored, read by ``neoxlite launch`` alone, derived, or unknown in a block. In a run that it has
+    ``launched`` what is about its ranks had its part.
     """
     table = key_table()
-    given = [(table[name], values[name]) for name in entries]
+    given = [(table[name], values[name]) for name in entries if not (launched and _is_of_launching(table[name]))]
     ignored = [
         (key.name, key.instead)
         for key, value in (*given, *_known_leaves(values))
@@ -53,6 +56,10 @@ def ignored_keys(values: Mapping[str, Any], entries: Mapping[str, Entry]) -> lis
         "not known to neoxlite, without effect": unknown_in_blocks(values),
     }
     return [f"{text}: {', '.join(names)}" for text, names in warnings.items() if names]
+
+
+def _is_of_launching(key: Key) -> bool:
+    return key.support is Support.LAUNCH or key.name in _OF_RANKS
 
 
 def _by_reason(pairs: Iterable[tuple[str, str]]) -> list[str]:

@@ -60,13 +60,12 @@ class Request:
     def argv(self) -> tuple[str, ...]:
         """Return the command of one rank."""
         argv = ["python", "-m", "neoxlite", self.command]
+        if self.command == "train":
+            argv.append("--launched")  # what is about the ranks is used here: no warning that training does not
         if self.conf_dir is not None:
             argv += ["-d", self.conf_dir]
-        table = key_table()
         for assignment in self.assignments:
-            key = table.get(assignment.partition("=")[0].strip())
-            if key is None or key.support is not Support.LAUNCH:  # those are used here; training would warn of them
-                argv += ["--set", assignment]
+            argv += ["--set", assignment]
         return (*argv, *self.options, "--", *self.configs)
 
 

@@ -15,9 +15,11 @@ from tests.neoxlite.config.samples import Load, minimal_text
 def load(tmp_path: Path) -> Load:
     """Load the small configuration with keys changed; ``world_size`` and the like go to `load_config`."""
 
-    def loader(world_size: int | None = None, allow_unsupported: bool = False, **changes: Any) -> NeoxConfig:
+    def loader(
+        world_size: int | None = None, allow_unsupported: bool = False, launched: bool = False, **changes: Any
+    ) -> NeoxConfig:
         path = tmp_path / "small.yml"
         path.write_text(minimal_text(**changes), encoding="utf-8")
-        return load_config(path, world_size=world_size, allow_unsupported=allow_unsupported)
+        return load_config(path, world_size=world_size, allow_unsupported=allow_unsupported, launched=launched)
 
     return loader

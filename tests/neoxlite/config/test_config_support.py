@@ -170,6 +170,19 @@ def test_ignored_keys_are_named_once(load: Load) -> None:
     ]
 
 
+def test_keys_of_launching_have_no_warning_in_a_launched_run(load: Load) -> None:
+    """There they had their part, or the ranks come from where they say; what goes into a job file has no effect."""
+    keys = {"hostfile": "hosts", "launcher": "openmpi", "num_gpus": 4, "deepspeed_mpi": True, "force_multi": True}
+    assert [text.partition(": ")[2] for text in load(**keys).warnings] == [
+        "deepspeed_mpi, force_multi (the ranks come from the launcher that starts neoxlite)",
+        "hostfile, launcher, num_gpus",
+    ]
+    assert load(launched=True, **keys).warnings == []
+    assert load(launched=True, account="g").warnings == [
+        "without effect in neoxlite: account (belongs into the job file)"
+    ]
+
+
 def test_derived_keys_are_named(load: Load) -> None:
     """A value for a key that follows from others is not used, which a warning says; an equal one is not named."""
     cfg: Any = load(clip_grad=3.0, batch_size=2, gradient_clipping=0.5)
