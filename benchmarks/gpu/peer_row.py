@@ -113,19 +113,13 @@ def hugging_face(row: Row, shape: dict[str, Any], vocabulary: int) -> Callable[[
     elif row.who == "hf-layers":
         for layer in model.gpt_neox.layers:
             layer.compile(dynamic=False)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=CUDA)
 
-    def step(batches: list[Tensor]) -> Tensor:
-        for tokens in batches:
-            with torch.autocast(DEVICE.type, torch.bfloat16):
-                loss: Tensor = model(tokens[:, :-1], labels=tokens[:, :-1]).loss / len(batches)
-            loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+    def loss_of(tokens: Tensor) -> Tensor:
+        with torch.autocast(DEVICE.type, torch.bfloat16):
+            loss: Tensor = model(tokens[:, :-1], labels=tokens[:, :-1]).loss
         return loss
 
-    return step
+    return users_step(model, loss_of)
 
 
 def litgpt(row: Row, shape: dict[str, Any], vocabulary: int) -> Callable[[list[Tensor]], Tensor]:
@@ -148,12 +142,22 @@ def litgpt(row: Row, shape: dict[str, Any], vocabulary: int) -> Callable[[list[T
         model = GPT(config).to(torch.bfloat16)
     model.max_seq_length = row.length if CUDA else 32
     compiled = torch.compile(model)
+
+    def loss_of(tokens: Tensor) -> Tensor:
+        # Its own chunks of the logits' loss are off in pretrain.
+        loss: Tensor = chunked_cross_entropy(compiled(tokens[:, :-1]), tokens[:, 1:], chunk_size=0)
+        return loss
+
+    return users_step(model, loss_of)
+
+
+def users_step(model: torch.nn.Module, loss_of: Callable[[Tensor], Tensor]) -> Callable[[list[Tensor]], Tensor]:
+    """Return a step as torch's users write it; ``loss_of`` is the mean loss of a micro-batch (micro, length + 1)."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=CUDA)
 
     def step(batches: list[Tensor]) -> Tensor:
         for tokens in batches:
-            # Its own chunks of the logits' loss are off in pretrain.
-            loss: Tensor = chunked_cross_entropy(compiled(tokens[:, :-1]), tokens[:, 1:], chunk_size=0) / len(batches)
+            loss = loss_of(tokens) / len(batches)
             loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -171,7 +175,6 @@ def bare_loop(row: Row, shape: dict[str, Any], vocabulary: int) -> Callable[[lis
     from neoxlite.model.init import initialise
     from neoxlite.model.kernels import choose_kernels, compile_blocks, use_kernels
     from neoxlite.model.spec import ModelSpec
-    from neoxlite.optim.adamw import Partition, Rates, clip_coefficient, update
     from neoxlite.parallel.topology import Topology
 
     spec = ModelSpec(
@@ -200,6 +203,13 @@ def bare_loop(row: Row, shape: dict[str, Any], vocabulary: int) -> Callable[[lis
     model.fused_head_loss = kernels.fused_head_loss
     if kernels.compile_blocks:
         compile_blocks(model, row.length, DEVICE, torch.bfloat16)
+    return direct_step(model)
+
+
+def direct_step(model: torch.nn.Module) -> Callable[[list[Tensor]], Tensor]:
+    """Return a step of our AdamW over flat weights, with the gradients where autograd leaves them."""
+    from neoxlite.optim.adamw import Partition, Rates, clip_coefficient, update
+
     parameters = list(model.parameters())
     weights = torch.cat([parameter.detach().view(-1) for parameter in parameters])
     starts, position = [], 0
