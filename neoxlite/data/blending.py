@@ -17,6 +17,8 @@ from neoxlite.errors import DataError
 
 MAX_DATASETS: Final = 254  # the order is kept in one byte a sample
 _HEADROOM: Final = 1.005  # upstream builds 0.5 % more samples than a weight asks for
+_STRETCHES: Final = 1024  # at most: what they have taken fits into a processor's cache
+_STRETCH_SAMPLES: Final = 1024  # at least: shorter ones would be made again more often
 
 
 def normalize_weights(weights: Sequence[float], key: str = "weights") -> list[float]:
@@ -63,22 +65,50 @@ def blend_order(weights: Sequence[float], size: int) -> tuple[npt.NDArray[np.uin
     """
     if len(weights) > MAX_DATASETS:
         raise DataError(f"{len(weights)} datasets in one list; at most {MAX_DATASETS} can be mixed", hint="Merge some.")
-    chosen, within = bytearray(size), np.empty(size, np.int64)
-    taken = [0] * len(weights)
-    others = range(1, len(weights))
-    for sample in range(size):
-        wanted = sample or 1
-        best, best_lag = 0, weights[0] * wanted - taken[0]
-        for number in others:
-            lag = weights[number] * wanted - taken[number]
-            if lag > best_lag:
-                best, best_lag = number, lag
-        chosen[sample] = best
-        taken[best] += 1
-    order = np.frombuffer(chosen, np.uint8)
+    order, within = _order(np.array(weights), size), np.empty(size, np.int64)
     for number in range(len(weights)):
-        within[order == number] = np.arange(taken[number])
+        own = order == number
+        within[own] = np.arange(np.count_nonzero(own))
     return order, within
+
+
+def _order(weights: npt.NDArray[np.float64], size: int) -> npt.NDArray[np.uint8]:
+    """Return the dataset of each sample.
+
+    Each sample depends on all before it, and one by one they take minutes. So stretches of the order are made side by
+    side, from guesses of what was taken before them, and made again from what the stretch before them ended with until
+    none begins otherwise: that is the order from one end to the other. Twice is mostly enough, for the rule leads
+    different beginnings to one end: what has been taken too often is taken later.
+    """
+    count = max(1, min(_STRETCHES, size // _STRETCH_SAMPLES))
+    length = -(-size // count)
+    first = np.arange(count) * length
+    # Shares of the samples before each stretch, as whole numbers that add up to all of them.
+    begins = np.diff(np.rint(np.cumsum(weights) * first[:, None]), prepend=0.0, axis=1)
+    ends, order = np.empty_like(begins), np.empty((count, length), np.uint8)
+    todo = np.arange(count)
+    while todo.size:
+        order[todo], ends[todo] = _stretches(weights, first[todo], begins[todo], length)
+        todo = 1 + np.flatnonzero((begins[1:] != ends[:-1]).any(axis=1))
+        begins[todo] = ends[todo - 1]
+    return order.reshape(-1)[:size]
+
+
+def _stretches(
+    weights: npt.NDArray[np.float64], first: npt.NDArray[np.int64], taken: npt.NDArray[np.float64], length: int
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float64]]:
+    """Return ``length`` choices from each of the samples ``first`` on, and what is taken behind them.
+
+    Args:
+        taken: of each dataset before them, shape [stretches, datasets].
+    """
+    order, rows = np.empty((length, first.size), np.uint8), np.arange(first.size)
+    taken = taken.copy()
+    for step in range(length):
+        best = (np.maximum(first + step, 1)[:, None] * weights - taken).argmax(axis=1)
+        taken[rows, best] += 1
+        order[step] = best
+    return order.T, taken
 
 
 class BlendedDataset:

@@ -2,7 +2,7 @@
 
 One file beside the dataset holds the arrays. Its name carries a hash of all that they depend on: GPT-NeoX's own names
 hold neither the split nor the document range nor anything of the content, so that a changed dataset silently keeps its
-old order there. The order of a blend, which takes about a second for a million samples, is kept in the same way.
+old order there. The order of a blend, whose making takes longer than reading it, is kept in the same way.
 """
 
 from __future__ import annotations

@@ -54,6 +54,24 @@ def test_blends_equal_upstreams(golden: Path, golden_json: Callable[[str], Any])
             np.testing.assert_array_equal(within, arrays[f"{case['case']}/dataset_sample_index"])
 
 
+@pytest.mark.parametrize(
+    "weights", [[0.3, 0.7], [1, 2, 1], [1] * 7, [0, 1, 3], [1, 1e-3, 1e-3, 2e-3], [10.0 ** -(i % 4) for i in range(40)]]
+)
+def test_the_order_does_not_depend_on_its_stretches(weights: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made in many short stretches it is the rule's, sample by sample: the largest lag, ties to the first."""
+    monkeypatch.setattr("neoxlite.data.blending._STRETCH_SAMPLES", 16)
+    shares = normalize_weights(weights)
+    taken = [0] * len(shares)
+    expected = []
+    for sample in range(1000):
+        lags = [share * max(sample, 1) - count for share, count in zip(shares, taken, strict=True)]
+        expected.append(lags.index(max(lags)))
+        taken[expected[-1]] += 1
+    order, within = blend_order(shares, 1000)
+    assert order.tolist() == expected
+    assert [int(within[order == number].size) for number in range(len(shares))] == taken
+
+
 def test_weights_equal_upstreams(golden_json: Callable[[str], Any]) -> None:
     """Normalised weights and samples of each dataset; weights from document counts."""
     told = golden_json("index_maps/blend.json")
