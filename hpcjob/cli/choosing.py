@@ -1,8 +1,8 @@
-"""Which recorded jobs a command is about: by id, name, folder or ``latest``; and the completion of these."""
+"""Which recorded jobs a command is about, by id, name, folder or ``latest``: completed, found, and given an order."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +27,13 @@ def complete_recorded(ctx: click.Context, parameter: click.Parameter, incomplete
         words.setdefault(record.id, f"{record.name} ({record.profile})")
         words.setdefault(record.name, record.profile)
     return [CompletionItem(word, help=text) for word, text in words.items() if word.startswith(incomplete)]
+
+
+def complete_log(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
+    """Complete what names a log: a recorded job, or a file."""
+    from click.shell_completion import CompletionItem
+
+    return [*complete_recorded(ctx, parameter, incomplete), CompletionItem(incomplete, type="file")]
 
 
 def load_index() -> Index:
@@ -69,6 +76,30 @@ def chosen_for_order(names: Sequence[str], index: Index) -> list[Record]:
     from hpcjob.tracking.lookup import find_job
 
     return list(dict.fromkeys(_live_of_name(name, find_job(name, index), index) for name in names))
+
+
+def obeyed(names: Sequence[str], order: Callable[[Record, Index], str]) -> Iterator[tuple[Record, str, Index]]:
+    """Give an order for each job that ``names`` mean; yield it, what happened, and the index. A refusal stops no other.
+
+    Raises:
+        UnknownJobError: as `chosen_for_order`; nothing was done.
+        SchedulerError: the last refusal, once all have been tried; those before it are told.
+    """
+    from hpcjob.errors import SchedulerError
+
+    index = load_index()
+    failed: SchedulerError | None = None
+    for record in chosen_for_order(names, index):
+        try:
+            done = order(record, index)
+        except SchedulerError as error:
+            if failed is not None:
+                tell(failed.message)
+            failed = error
+            continue
+        yield record, done, index
+    if failed is not None:
+        raise failed
 
 
 def _live_of_name(text: str, record: Record, index: Index) -> Record:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import click
 
+from hpcjob.cli.choosing import complete_log
+
 
 @click.command(short_help="Say why a job ended: one cause, one fix.")
-@click.argument("job", nargs=-1, metavar="[JOB|FILE|DIR|GLOB|-]...", shell_complete=lambda *_: [_file_completion()])
+@click.argument("job", nargs=-1, metavar="[JOB|FILE|DIR|GLOB|-]...", shell_complete=complete_log)
 @click.option("--profile", metavar="NAME|FILE", help="Compare with this profile (default: the one of the job).")
 @click.option(
     "--rules",
@@ -65,9 +67,3 @@ def explain(job: tuple[str, ...], profile: str | None, rules: tuple[Path, ...], 
             output.text(text, role)
     output.flush()
     return verdict.code
-
-
-def _file_completion() -> object:
-    from click.shell_completion import CompletionItem
-
-    return CompletionItem("", type="file")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from hpcjob.cli.choosing import complete_recorded
+from neoxlite.common.printable import printable
 
 
 @click.command()
@@ -23,7 +24,6 @@ def forget(jobs: tuple[str, ...], force: bool) -> int:
       hpcjob forget $(hpcjob list --all --state unknown --json | jq -r .id)
     """
     from hpcjob.cli.choosing import chosen, load_index
-    from hpcjob.cli.jobs import printable
     from hpcjob.errors import HpcjobError, InputError
     from hpcjob.states import State
     from hpcjob.tracking.index import append

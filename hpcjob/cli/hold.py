@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import click
 
@@ -11,40 +12,42 @@ from hpcjob.cli.choosing import complete_recorded
 
 @click.command()
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=complete_recorded)
-def hold(jobs: tuple[str, ...]) -> int:
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def hold(jobs: tuple[str, ...], as_json: bool) -> None:
     """Keep jobs that wait from starting, until they are released.
 
-    A job that runs goes on. A local job cannot be held. Several jobs of one name are told apart by id.
+    A job that runs goes on, and a local job cannot be held. JOB is as in `hpcjob cancel`.
 
     \b
     Examples:
-      hpcjob hold latest
-      hpcjob release latest
+      hpcjob hold 12345 12346
+      hpcjob hold latest                a mistake was seen: look, then release
     """
-    return _act("hold", jobs)
+    _act(jobs, release=False, as_json=as_json)
 
 
 @click.command()
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=complete_recorded)
-def release(jobs: tuple[str, ...]) -> int:
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def release(jobs: tuple[str, ...], as_json: bool) -> None:
     """Let held jobs start again.
+
+    JOB is as in `hpcjob cancel`.
 
     \b
     Examples:
+      hpcjob release 12345 12346
       hpcjob release latest
     """
-    return _act("release", jobs)
+    _act(jobs, release=True, as_json=as_json)
 
 
-def _act(order: str, names: Sequence[str]) -> int:
-    from hpcjob.cli.choosing import chosen_for_order, load_index
-    from hpcjob.cli.jobs import printable
+def _act(names: Sequence[str], *, release: bool, as_json: bool) -> None:
+    from hpcjob.cli.choosing import obeyed
+    from hpcjob.cli.jobs import print_told
     from hpcjob.tracking.watch import hold as hold_job
     from neoxlite.common import streams
 
     streams.outlive()
-    index = load_index()
-    for record in chosen_for_order(names, index):
-        told = hold_job(record, index, release=order == "release")
-        print(f"{record.id}  {printable(record.name)}  {told}", flush=True)
-    return 0
+    for record, told, _ in obeyed(names, partial(hold_job, release=release)):
+        print_told(record, told, as_json=as_json)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from neoxlite.common.printable import printable as printable
+from neoxlite.common.printable import printable
 
 if TYPE_CHECKING:
     from hpcjob.tracking.records import Record
@@ -84,6 +84,14 @@ def print_jobs(statuses: Iterable[tuple[Record, Status]], *, as_json: bool) -> N
     print_table(rows, hide=hide, fold=("name", "note"), paint=painter(sys.stdout, [status for _, status in shown]))
 
 
+def print_told(record: Record, told: str, *, as_json: bool) -> None:
+    """Print what became of an order for a job."""
+    if as_json:
+        print(json.dumps({"id": record.id, "profile": record.profile, "told": told}, ensure_ascii=False), flush=True)
+    else:
+        print(f"{record.id}  {printable(record.name)}  {told}", flush=True)
+
+
 def note_of(status: Status) -> str | None:
     """Return what an exit code of our scripts means, else the reason of the state."""
     from hpcjob.schedulers.reasons import never_starts
@@ -98,9 +106,14 @@ def note_of(status: Status) -> str | None:
     return told or status.reason
 
 
+def has_colours(stream: Any) -> bool:
+    """Whether a stream is a terminal whose user wants colours (https://no-color.org)."""
+    return bool(stream.isatty()) and not os.environ.get("NO_COLOR")
+
+
 def painter(stream: Any, statuses: Sequence[Status]) -> Callable[[str, str, int], str] | None:
     """Return what colours a cell (column, text, number of the row), or None where ``stream`` is to have no colours."""
-    if not stream.isatty() or os.environ.get("NO_COLOR"):
+    if not has_colours(stream):
         return None
     return lambda column, text, row: click.style(text, fg=colour_of(statuses[row])) if column == "state" else text
 

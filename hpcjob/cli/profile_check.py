@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from hpcjob import exitcodes
 from hpcjob.cli.files import write_new
+from hpcjob.cli.jobs import has_colours
 from hpcjob.cli.table import print_table
 from hpcjob.errors import InputError
 from hpcjob.home import expanded
@@ -28,7 +30,12 @@ if TYPE_CHECKING:
 
 DIFFERS = exitcodes.FINDINGS_FIRST
 NOT_SEEN = exitcodes.FINDINGS_FIRST + 1
-_COLOURS = {"differs": "\033[31m", "unknown": "\033[33m", "same": "\033[32m", "note": "\033[2m"}
+_STYLES: dict[str, dict[str, Any]] = {
+    "differs": {"fg": "red"},
+    "unknown": {"fg": "yellow"},
+    "same": {"fg": "green"},
+    "note": {"dim": True},
+}
 
 
 def run(name: str | None, write: str | None, *, force: bool, timeout_s: float, as_json: bool) -> int:
@@ -53,7 +60,10 @@ def run(name: str | None, write: str | None, *, force: bool, timeout_s: float, a
     if target is not None:
         is_shipped = source.path.parent == shipped(PROFILES)
         extends = source.path.stem if is_shipped else str(source.path.resolve())
-        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--write: {error.filename}: {error.strerror}", hint="give another file") from None
         text = profile_text(profile, extends, rows, seen)
         write_new(target, text, force, option="--write", mode=0o644)
         if unsaid := without_peak(text):
@@ -83,7 +93,6 @@ def _check_target(target: Path, checked: Path, force: bool) -> None:
 
 def _print(rows: list[Row]) -> None:
     """Print what differs first, then what is not known, what is the same, and notes."""
-    colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     order = ["differs", "unknown", "same", "note"]
     table = [
         {
@@ -97,10 +106,11 @@ def _print(rows: list[Row]) -> None:
     ]
 
     def paint(column: str, cell: str, _: int) -> str:
-        colour = _COLOURS.get(cell.strip()) if column == "" else None
-        return f"{colour}{cell}\033[0m" if colour else cell
+        return click.style(cell, **_STYLES.get(cell.strip(), {})) if column == "" else cell
 
-    print_table(table, fold=("what", "profile says", "here is", "what to do"), paint=paint if colours else None)
+    print_table(
+        table, fold=("what", "profile says", "here is", "what to do"), paint=paint if has_colours(sys.stdout) else None
+    )
     count = sum(row.verdict == "differs" for row in rows)
     unseen = sum(row.verdict == "unknown" for row in rows)
     words = "nothing differs" if not count else "1 difference" if count == 1 else f"{count} differences"

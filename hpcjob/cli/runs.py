@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from neoxlite.common.printable import tell
+from hpcjob.cli.choosing import complete_log
+from neoxlite.common.printable import printable, tell
 
 if TYPE_CHECKING:
     from hpcjob.report.runs import Run
@@ -23,7 +24,7 @@ def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
             default=None,
             help="All that is named is one run; or each log is one. Default: restarts are found out.",
         ),
-        click.argument("jobs", nargs=-1, metavar="[JOB|FILE|DIR|GLOB|-]...", shell_complete=lambda *_: [_files()]),
+        click.argument("jobs", nargs=-1, metavar="[JOB|FILE|DIR|GLOB|-]...", shell_complete=complete_log),
     ):
         function = option(function)
     return function
@@ -36,7 +37,6 @@ def runs_from_options(jobs: Sequence[str], merge: bool | None, first: int | None
         UnknownJobError: neither a path nor a job.
         InputError: a file cannot be read, or there are no iterations.
     """
-    from hpcjob.cli.jobs import printable
     from hpcjob.report.named import load_runs, require_iterations
     from hpcjob.report.runs import between
 
@@ -48,9 +48,3 @@ def runs_from_options(jobs: Sequence[str], merge: bool | None, first: int | None
     if first is None and last is None:
         return runs
     return require_iterations([between(run, first or 0, last) for run in runs])
-
-
-def _files() -> Any:
-    from click.shell_completion import CompletionItem
-
-    return CompletionItem("", type="file")

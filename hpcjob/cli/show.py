@@ -11,6 +11,7 @@ import click
 
 from hpcjob.cli.choosing import complete_recorded
 from hpcjob.regular import size_of
+from neoxlite.common.printable import printable
 
 if TYPE_CHECKING:
     from hpcjob.tracking.index import Index
@@ -32,7 +33,6 @@ def show(job: str, as_json: bool) -> None:
       hpcjob show 12345 --json | jq .exit_record
     """
     from hpcjob.cli.choosing import load_index
-    from hpcjob.cli.jobs import printable
     from hpcjob.tracking.lookup import find_job
     from hpcjob.tracking.watch import refresh
 

@@ -10,7 +10,7 @@ import click
 
 from hpcjob import exitcodes
 from hpcjob.cli.options import jobs_options
-from neoxlite.common.printable import tell
+from neoxlite.common.printable import printable, tell
 
 if TYPE_CHECKING:
     from hpcjob.tracking.records import Record
@@ -110,7 +110,7 @@ def _print_dry(prepared: Prepared, as_json: bool) -> bool:
 
 def print_job(record: Record, as_json: bool) -> None:
     """Print a new job and the lines to type next, or the job as one JSON object."""
-    from hpcjob.cli.jobs import describe, printable
+    from hpcjob.cli.jobs import describe
 
     if as_json:
         print(json.dumps(describe(record), ensure_ascii=False))
@@ -131,7 +131,7 @@ def follow_to_end(record: Record) -> int:
 
     Ctrl-C leaves the job alone and says how to go on; the code is then 130.
     """
-    from hpcjob.cli.jobs import note_of, printable
+    from hpcjob.cli.jobs import note_of
     from hpcjob.logs.follow import follow
     from hpcjob.logs.sources import JobFiles
     from hpcjob.tracking.index import read_index

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import click
+
+from hpcjob.cli.choosing import complete_log
 
 _ALL = "all"
 
@@ -19,7 +20,7 @@ def _count(context: click.Context, parameter: click.Parameter, value: str | None
 
 
 @click.command(short_help="Follow a job's log: loss, NCCL, errors.")
-@click.argument("job", nargs=-1, metavar="[JOB|FILE|DIR|-]...", shell_complete=lambda *_: [_file_completion()])
+@click.argument("job", nargs=-1, metavar="[JOB|FILE|DIR|-]...", shell_complete=complete_log)
 @click.option("-f", "--follow", is_flag=True, help="Go on as the log grows, until the run has ended.")
 @click.option("--loss", "view", flag_value="loss", help="One line an iteration: loss, rate, tokens/s, TFLOPS, ETA.")
 @click.option("--nccl", "view", flag_value="nccl", help="What NCCL says, by communicator and host, oddities first.")
@@ -107,9 +108,3 @@ def tail(
             show(Target(), request, output, pipe=(pipe.fileno(), str(target.paths[0])))
         return
     show(target, request, output)
-
-
-def _file_completion() -> Any:
-    from click.shell_completion import CompletionItem
-
-    return CompletionItem("", type="file")

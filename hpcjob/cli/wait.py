@@ -7,7 +7,7 @@ import sys
 import click
 
 from hpcjob.cli.choosing import complete_recorded
-from neoxlite.common.printable import tell
+from neoxlite.common.printable import printable, tell
 
 
 @click.command()
@@ -30,7 +30,6 @@ def wait(jobs: tuple[str, ...], timeout: str | None, as_json: bool) -> int:
     """
     from hpcjob import exitcodes
     from hpcjob.cli.choosing import chosen, load_index
-    from hpcjob.cli.jobs import printable
     from hpcjob.errors import HpcjobError
     from hpcjob.tracking.waits import Waits
     from hpcjob.tracking.watch import no_use, wait_for

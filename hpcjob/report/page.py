@@ -27,6 +27,7 @@ from hpcjob.report.spikes import RULE, Spike
 from hpcjob.report.summary import Summary, spikes_of, summarize
 from hpcjob.report.tables import Floats, Ints, drawable
 from hpcjob.report.thin import thinned
+from neoxlite.common.counting import counted
 
 POINTS = 100_000
 """Points of all curves together: at most 3 MB."""
@@ -188,11 +189,6 @@ def _written(key: str, value: float | None) -> str:
     return rate_text(value) if key in _RATES and value is not None else number(value)
 
 
-def count_of(count: int, what: str) -> str:
-    """Return ``1 restart``, ``2 restarts``."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> str:
     heads = "".join(f'<th scope="col">{html.escape(one)}</th>' for one in head)
     body = "".join(
@@ -226,9 +222,9 @@ def _events(one: _Read) -> str:
             told = "not finite" if not spike.finite else f"{number(spike.value)}, usual {number(_finite(spike.usual))}"
             length = "" if spike.count == 1 else f"{spike.count} logged values, {spike.first} to {spike.last}"
             rows.append([f"spike of the {label}", number(spike.at), told, length])
-    counts = [count_of(len(one.run.restarts), "restart"), count_of(len(one.run.checkpoints), "checkpoint")]
+    counts = [counted(len(one.run.restarts), "restart"), counted(len(one.run.checkpoints), "checkpoint")]
     counts += [
-        f"{count_of(len(one.spikes[name]), 'spike')} of the {label}" for name, label in _labels(one.spikes).items()
+        f"{counted(len(one.spikes[name]), 'spike')} of the {label}" for name, label in _labels(one.spikes).items()
     ]
     title = html.escape(f"{one.run.name}: {', '.join(counts)}")
     table = _table(["what", one.run.x_name, "how much", "where"], rows, f"Events of {one.run.name}") if rows else ""

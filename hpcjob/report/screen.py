@@ -17,12 +17,13 @@ from textual.containers import Horizontal
 from textual.widgets import DataTable, Footer, RichLog, Sparkline, Static
 from textual.widgets.data_table import RowKey
 
-from hpcjob.cli.jobs import colour_of, note_of, printable
+from hpcjob.cli.jobs import colour_of, note_of
 from hpcjob.errors import HpcjobError
 from hpcjob.report.board import Board, Shown, explain_lines
 from hpcjob.report.dialogs import Confirm, Reading
 from hpcjob.tracking.records import Record
 from hpcjob.tracking.watch import ago, cancel
+from neoxlite.common.printable import printable
 
 _ROLE_STYLES = {"cause": "bold red", "symptom": "red", "warning": "yellow", "follower": "dim"}
 _COLUMNS = ("id", "name", "profile", "state", "age", "progress", "note")

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import importlib
 import math
-import os
 import shutil
 from collections.abc import Sequence
 from typing import Any, TextIO
 
 import numpy as np
 
-from hpcjob.cli.jobs import printable
+from hpcjob.cli.jobs import has_colours
 from hpcjob.logs.table import rate_text
-from hpcjob.report.page import count_of, number
+from hpcjob.report.page import number
 from hpcjob.report.quantities import QUANTITIES, Quantity
 from hpcjob.report.runs import Run
 from hpcjob.report.spikes import Spike
 from hpcjob.report.summary import Summary, spikes_of, summarize
 from hpcjob.report.tables import Floats, Ints, drawable
 from hpcjob.report.thin import thinned
+from neoxlite.common.counting import counted
+from neoxlite.common.printable import printable
 
 _COLOURS = ("cyan", "orange", "green", "magenta", "blue", "red", "gray", "white")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -37,7 +38,7 @@ def draw(runs: Sequence[Run], names: Sequence[str], stream: TextIO, *, log: bool
     """
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="replace")
-    plain = not stream.isatty() or bool(os.environ.get("NO_COLOR"))
+    plain = not has_colours(stream)
     width = min(max(shutil.get_terminal_size().columns, _WIDTH_LEAST), _WIDTH_MOST)
     spikes = [spikes_of(run) for run in runs]
     for place, quantity in enumerate(one for one in QUANTITIES if one.name in names):
@@ -170,13 +171,13 @@ def _words(run: Run, summary: Summary, spikes: dict[str, list[Spike]]) -> list[s
     if summary.tokens_per_s is not None:
         parts.append(f"{rate_text(summary.tokens_per_s)} tokens/s")
     if summary.restarts:
-        parts.append(f"{count_of(summary.restarts, 'restart')} ({number(summary.repeated)} done again)")
+        parts.append(f"{counted(summary.restarts, 'restart')} ({number(summary.repeated)} done again)")
     if summary.checkpoints:
-        parts.append(count_of(summary.checkpoints, "checkpoint"))
+        parts.append(counted(summary.checkpoints, "checkpoint"))
     lines = [f"{printable(run.name)}: {', '.join(parts)}"]
     found = spikes.get("loss", [])
     if found:
         told = [f"{one.at} ({number(one.value) if one.finite else 'not finite'})" for one in found[-_SPIKES_TOLD:]]
         before = "the last ones at " if len(found) > _SPIKES_TOLD else "at "
-        lines.append(f"   {count_of(len(found), 'spike')} of the loss: {before}{', '.join(told)}")
+        lines.append(f"   {counted(len(found), 'spike')} of the loss: {before}{', '.join(told)}")
     return lines

@@ -70,3 +70,4 @@ def test_commands_profiles_and_job_files(own_place: Path) -> None:
     assert "jobs/mine.yml" in complete(own_place, "submit", "jobs/m")
     assert "jobs/2.7B/dp.yml" in complete(own_place, "submit", "jobs/2.7B/")
     assert complete(own_place, "profile", "show", "wis") == ["wisteria"]
+    assert complete(own_place, "explain", "la") == ["latest", "la"]  # the second stands for the files of the shell

@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from hpcjob.cli import main
-from hpcjob.tracking.index import read_index
+from hpcjob.cli.choosing import obeyed
+from hpcjob.errors import SchedulerError
+from hpcjob.tracking.index import Index, read_index
+from hpcjob.tracking.records import Record
 from tests.hpcjob.jobs import calls, fake_command, submit_local, with_path
 
 ROOT = Path(__file__).parents[3]
@@ -107,6 +110,21 @@ def test_a_name_of_several_live_jobs_ends_none(here: Path, capfd: pytest.Capture
     assert all(line.endswith("twin  cancelled, all its processes have ended") for line in lines)
     assert main(["cancel", "twin"]) == 0
     assert capfd.readouterr().out.startswith(f"{third.id}  twin  had ended before")
+
+
+def test_one_refusal_stops_no_other(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Of several jobs that a scheduler refuses to hold each is told, and the others are held."""
+    write_past(4)
+
+    def order(record: Record, index: Index) -> str:
+        if record.id in "12":
+            raise SchedulerError(f"qhold: {record.id}: no")
+        return "held"
+
+    told = []
+    with pytest.raises(SchedulerError, match="qhold: 2: no"):
+        told.extend(record.id for record, _, _ in obeyed("0123", order))
+    assert (told, capfd.readouterr().err) == (["0", "3"], "hpcjob: qhold: 1: no\n")
 
 
 def test_forget(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
