@@ -113,8 +113,6 @@ def _of_variables(key: str, variables: dict[str, str]) -> Iterator[str]:
 
 
 def _of_words(plan: Plan) -> Iterator[str]:
-    if not any(not step.is_train for step in plan.steps):
-        return
     for step in plan.steps:
         if step.is_train:
             continue

@@ -223,6 +223,11 @@ class Traceback(Event, frozen=True, kw_only=True, omit_defaults=True, tag="trace
     say: str | None = None
     fix: str | None = None
 
+    @property
+    def said(self) -> str:
+        """Class and message, as Python prints them in one line."""
+        return f"{self.exception}: {self.message}" if self.message else self.exception
+
 
 class ProcessEnd(Event, frozen=True, kw_only=True, omit_defaults=True, tag="process_end"):
     """A failed process in the table that torchrun prints at the end.
@@ -282,8 +287,3 @@ def origin(line: Line) -> dict[str, Any]:
         "local_rank": line.local_rank,
         "time": line.time,
     }
-
-
-def to_json(event: Event) -> bytes:
-    """Encode an event as one line of JSON, UTF-8, without the newline."""
-    return msgspec.json.encode(event)

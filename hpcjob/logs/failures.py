@@ -143,7 +143,7 @@ def _group(group: Group[Event], role: str) -> ErrorGroup:
     event = group.first
     known = event if isinstance(event, Finding | Traceback) else None
     if isinstance(event, Traceback):
-        kind, text = "traceback", f"{event.exception}: {event.message}" if event.message else event.exception
+        kind, text = "traceback", event.said
     elif isinstance(event, ProcessEnd):
         kind, text = "process_end", f"ended with {describe_code(event.exit_code)}"
     else:
@@ -175,9 +175,8 @@ def _row(key: Hashable, group: Group[Event], role: str) -> Row:
         where += f", {event.time}"
     details: Iterable[str]
     if isinstance(event, Traceback):
-        said = f"{event.exception}: {event.message}" if event.message else event.exception
-        text, topic = event.say or said, "exception"
-        details = [*([said] if event.say else []), *([f"at {event.at}"] if event.at else [])]
+        text, topic = event.say or event.said, "exception"
+        details = [*([event.said] if event.say else []), *([f"at {event.at}"] if event.at else [])]
     elif isinstance(event, ProcessEnd):
         first = ", the first to fail" if event.root_cause else ""
         text, topic = f"ended with {describe_code(event.exit_code)}{first} (torchrun)", "process"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from typing import Generic, TypeVar
 
 from hpcjob.logs.events import Event
@@ -45,10 +45,9 @@ class Group(Generic[E]):
     def who(self) -> str:
         """Ranks if known, else hosts, else nothing: ``rank 3 on node01``, ``ranks 0-2,5``, ``node01``."""
         if len(self.ranks) == 1:
-            host = f" on {self.first.host}" if self.first.host else ""
-            return f"rank {next(iter(self.ranks))}{host}"
+            return ranks_in_words(self.ranks) + (f" on {self.first.host}" if self.first.host else "")
         if self.ranks:
-            return f"ranks {ranges(self.ranks)}"
+            return ranks_in_words(self.ranks)
         names = sorted(self.hosts)
         return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
@@ -75,12 +74,17 @@ class Fold(Generic[E]):
         return group
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """Write numbers with runs put together: ``0-3,8``."""
+def ranks_in_words(ranks: Collection[int]) -> str:
+    """Write ranks for a sentence: ``rank 3``, ``ranks 0-2,5``."""
+    return f"rank{'' if len(ranks) == 1 else 's'} {ranges(ranks)}"
+
+
+def ranges(numbers: Iterable[int], width: int = 0) -> str:
+    """Write numbers with runs put together: ``0-3,8``; with ``width`` digits at least, ``00-03,08``."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    return ",".join("-".join(f"{number:0{width}d}" for number in dict.fromkeys(run)) for run in runs)

@@ -286,9 +286,6 @@ def folded(names: Iterable[str]) -> str:
             groups.setdefault((match[1], len(match[2]), match[3]), []).append(int(match[2]))
     found = []
     for (before, width, after), numbers in groups.items():
-        if len(numbers) == 1:
-            found.append(f"{before}{numbers[0]:0{width}d}{after}")
-        else:
-            runs = re.sub(r"\d+", lambda number: number[0].zfill(width), ranges(numbers))  # noqa: B023 - used at once
-            found.append(f"{before}[{runs}]{after}")
+        written = ranges(numbers, width)
+        found.append(f"{before}{written}{after}" if len(numbers) == 1 else f"{before}[{written}]{after}")
     return ",".join([*found, *plain])

@@ -130,13 +130,6 @@ class Rulebook:
         """Return a rule by its id."""
         return self._by_id.get(name)
 
-    def may_match(self, data: bytes) -> bool:
-        """Whether bytes of the log have any rule's literal."""
-        for needle in self._needles:  # noqa: SIM110 - twice as fast as any() with a generator
-            if needle in data:
-                return True
-        return False
-
     def find(self, line: Line) -> Finding | None:
         """Return what the first rule that fits says of the line."""
         text = line.text

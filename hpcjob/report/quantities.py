@@ -43,5 +43,4 @@ COLUMN = {name: column for column, name in enumerate(NAMES)}
 EXTRA_COLUMNS = ("epoch", "time_s")
 """Columns that are kept beside the quantities: the epoch, and the time of the line in seconds since 1970."""
 WIDTH = len(NAMES) + len(EXTRA_COLUMNS)
-EPOCH = len(NAMES)
 TIME_S = len(NAMES) + 1

@@ -37,24 +37,20 @@ class Rule:
     percent: bool = False
 
 
-def _rule(pattern: str, takes: str, *, quoted: bool = False, percent: bool = False) -> Rule:
-    return Rule(pattern, takes, quoted, percent)
-
-
 _PLAIN = re.compile(r"[A-Za-z0-9_.,:@%+=/^-]+")
 _WORD = r"[A-Za-z0-9][A-Za-z0-9._+@-]{0,127}"
 _WORD_TAKES = "letters, digits and . _ + - @, a letter or digit first"
-_RAW = _rule(r"-[^\n]*", "one line that begins with -, as in the script but without the prefix")
-_CLOCK = _rule(r"\d{2,5}:\d\d:\d\d", "HH:MM:SS")
-_RESERVATION = _rule(_WORD, _WORD_TAKES)
-_MEMORY = _rule(r"\d+", "a number of MiB")
+_RAW = Rule(r"-[^\n]*", "one line that begins with -, as in the script but without the prefix")
+_CLOCK = Rule(r"\d{2,5}:\d\d:\d\d", "HH:MM:SS")
+_RESERVATION = Rule(_WORD, _WORD_TAKES)
+_MEMORY = Rule(r"\d+", "a number of MiB")
 _PATH = r"[^\"\\]+"
-_HOSTS = _rule(r"[A-Za-z0-9][A-Za-z0-9._,\[\]-]*", "host names such as node[1-3,7]")
-_ARRAY = _rule(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*", "indices such as 0-9 or 1,3,7")
-_AFTER = _rule(r"[A-Za-z0-9:,._+\[\]-]+", "conditions such as afterok:123")
-_MAIL = _rule(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+", "one address")
-_MAIL_TYPE = _rule(r"[A-Za-z,]+", "begin, end, fail")
-_YES = _rule(r"True|False", "true or false")
+_HOSTS = Rule(r"[A-Za-z0-9][A-Za-z0-9._,\[\]-]*", "host names such as node[1-3,7]")
+_ARRAY = Rule(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*", "indices such as 0-9 or 1,3,7")
+_AFTER = Rule(r"[A-Za-z0-9:,._+\[\]-]+", "conditions such as afterok:123")
+_MAIL = Rule(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+", "one address")
+_MAIL_TYPE = Rule(r"[A-Za-z,]+", "begin, end, fail")
+_YES = Rule(r"True|False", "true or false")
 
 # Of a job's name: what is replaced by _, what it begins with, how long it is at most.
 _NAMES: Mapping[SchedulerName, tuple[str, str, int]] = {
@@ -66,8 +62,8 @@ _NAMES: Mapping[SchedulerName, tuple[str, str, int]] = {
 }
 
 _COMMON: Mapping[str, Rule] = {
-    "account": _rule(_WORD, _WORD_TAKES),
-    "queue": _rule(_WORD, _WORD_TAKES),
+    "account": Rule(_WORD, _WORD_TAKES),
+    "queue": Rule(_WORD, _WORD_TAKES),
     "extra": _RAW,
     "walltime": _CLOCK,
 }
@@ -75,24 +71,24 @@ _COMMON: Mapping[str, Rule] = {
 _RULES: Mapping[SchedulerName, Mapping[str, Rule]] = {
     "slurm": {
         **_COMMON,
-        "name": _rule(r"[^\"'\\/]{1,200}", "at most 200 characters without quotes, \\ and /", quoted=True),
-        "queue": _rule(rf"{_WORD}(,{_WORD})*", "names of partitions, separated by commas"),
+        "name": Rule(r"[^\"'\\/]{1,200}", "at most 200 characters without quotes, \\ and /", quoted=True),
+        "queue": Rule(rf"{_WORD}(,{_WORD})*", "names of partitions, separated by commas"),
         "reservation": _RESERVATION,
         "memory": _MEMORY,
         "exclude": _HOSTS,
         "nodelist": _HOSTS,
-        "constraint": _rule(r"[A-Za-z0-9][A-Za-z0-9._+&|*,()\[\]-]*", "features such as a100&nvlink", quoted=True),
-        "qos": _rule(_WORD, _WORD_TAKES),
+        "constraint": Rule(r"[A-Za-z0-9][A-Za-z0-9._+&|*,()\[\]-]*", "features such as a100&nvlink", quoted=True),
+        "qos": Rule(_WORD, _WORD_TAKES),
         "exclusive": _YES,
         "array": _ARRAY,
         "after": _AFTER,
         "mail": _MAIL,
         "mail_type": _MAIL_TYPE,
-        "jobdir": _rule(_PATH, 'no " and no \\', quoted=True, percent=True),
+        "jobdir": Rule(_PATH, 'no " and no \\', quoted=True, percent=True),
     },
     "pbs": {
         **_COMMON,
-        "name": _rule(
+        "name": Rule(
             r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}",
             "letters, digits and . _ + -, a letter, digit or _ first, at most 200",
         ),
@@ -103,15 +99,15 @@ _RULES: Mapping[SchedulerName, Mapping[str, Rule]] = {
         "mail": _MAIL,
         "mail_type": _MAIL_TYPE,
         "memory": _MEMORY,
-        "select": _rule(r"\d+(:[a-z_]+=[A-Za-z0-9_.]+)*", "N:resource=value:... without blanks"),
-        "variables": _rule(
+        "select": Rule(r"\d+(:[a-z_]+=[A-Za-z0-9_.]+)*", "N:resource=value:... without blanks"),
+        "variables": Rule(
             r"[A-Za-z_]\w*(=[^\s\"'\\,]*)?(,[A-Za-z_]\w*(=[^\s\"'\\,]*)?)*", "NAME=value,... of plain text"
         ),
-        "jobdir": _rule(_PATH, 'no " and no \\', quoted=True),
+        "jobdir": Rule(_PATH, 'no " and no \\', quoted=True),
     },
     "gridengine": {
         **_COMMON,
-        "name": _rule(
+        "name": Rule(
             r"[A-Za-z_][A-Za-z0-9._+-]{0,199}", "letters, digits and . _ + -, a letter or _ first, at most 200"
         ),
         "reservation": _RESERVATION,
@@ -120,21 +116,21 @@ _RULES: Mapping[SchedulerName, Mapping[str, Rule]] = {
         "after": _AFTER,
         "mail": _MAIL,
         "mail_type": _MAIL_TYPE,
-        "jobdir": _rule(r"[^\s\"'\\$:*?]+", "no blanks, quotes, and none of \\ $ : * ?"),
+        "jobdir": Rule(r"[^\s\"'\\$:*?]+", "no blanks, quotes, and none of \\ $ : * ?"),
     },
     "pjm": {
         **_COMMON,
-        "name": _rule(
+        "name": Rule(
             r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}", "letters, digits and . _ -, a letter, digit or _ first, at most 63"
         ),
         "array": _ARRAY,
         "mail": _MAIL,
         "mail_type": _MAIL_TYPE,
-        "jobdir": _rule(r"[^\s\"'\\$%]+", "no blanks, quotes, and none of \\ $ %"),
+        "jobdir": Rule(r"[^\s\"'\\$%]+", "no blanks, quotes, and none of \\ $ %"),
     },
     "local": {
         **_COMMON,
-        "name": _rule(r"[^/]{1,200}", "at most 200 characters without /"),
+        "name": Rule(r"[^/]{1,200}", "at most 200 characters without /"),
         "memory": _MEMORY,
     },
 }

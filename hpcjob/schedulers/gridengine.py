@@ -170,7 +170,7 @@ def _own_names(ids: Sequence[str]) -> list[str]:
 
 def _xml_rows(stdout: str) -> tuple[list[_Row], str | None]:
     try:
-        tree = ET.fromstring(stdout)  # noqa: S314 - see the import
+        tree = ET.fromstring(stdout)  # noqa: S314 - from the site's own qstat, and expat bounds what entities unfold to
     except ET.ParseError as error:
         return [], f"its XML is damaged: {error}"
     rows: list[_Row] = []

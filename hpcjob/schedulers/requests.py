@@ -87,12 +87,10 @@ def _check_array(plan: Plan) -> None:
             f"array: {plan.profile.name} runs none (limits.array is 0)", hint="use `sweep`: one job for each value"
         )
     if most is not None and (indices[-1] >= most if scheduler == "slurm" else len(indices) > most):
-        what = f"index {indices[-1]}" if scheduler == "slurm" else f"{len(indices)} elements"
-        raise InputError(
-            f"array: {what}, {plan.profile.name} takes less than {most}" if scheduler == "slurm"
-            else f"array: {what}, {plan.profile.name} takes at most {most}",
-            hint="split it into several jobs",
-        )  # fmt: skip
+        asked, limit = (
+            (f"index {indices[-1]}", "less than") if scheduler == "slurm" else (f"{len(indices)} elements", "at most")
+        )
+        raise InputError(f"array: {asked}, {plan.profile.name} takes {limit} {most}", hint="split it into several jobs")
     if scheduler == "pbs" and len(indices) == 1:
         raise InputError("array: PBS takes none of one element", hint="submit a job without `array`")
     if scheduler == "pjm" and plan.array.limit is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from hpcjob.logs.events import Finding
 from hpcjob.logs.explain.blame import topic_of
 from hpcjob.logs.explain.evidence import Blamed, Evidence
+from hpcjob.logs.fold import ranges
 from hpcjob.logs.identity import is_name
 from hpcjob.logs.lazy import lazy
 
@@ -68,17 +69,6 @@ def compressed(hosts: Iterable[str]) -> str:
             groups.setdefault((match[1], len(match[2])), []).append(int(match[2]))
     words = []
     for (stem, width), numbers in groups.items():
-        runs = _runs(numbers)
-        parts = [f"{first:0{width}d}" + (f"-{last:0{width}d}" if last > first else "") for first, last in runs]
-        words.append(f"{stem}{parts[0]}" if len(numbers) == 1 else f"{stem}[{','.join(parts)}]")
+        written = ranges(numbers, width)
+        words.append(f"{stem}{written}" if len(numbers) == 1 else f"{stem}[{written}]")
     return ",".join([*words, *others])
-
-
-def _runs(numbers: list[int]) -> list[tuple[int, int]]:
-    runs: list[tuple[int, int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1] = runs[-1][0], number
-        else:
-            runs.append((number, number))
-    return runs

@@ -1,8 +1,7 @@
 """One cause, its evidence, one fix: what the gathered evidence of a job comes to.
 
 A job that ended as it was asked to has no cause beside that, see `hpcjob.logs.ending`, and one that ended with code 0
-has none. Of others, the order of
-suspicion, each asked only if those before it found nothing:
+has none. Of others, the order of suspicion, each asked only if those before it found nothing:
 
 1. errors that have a cause of their own (`hpcjob.logs.explain.blame`; where the job was ended from outside, what may
    only follow from that, as lost connections do, does not count);

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hpcjob.logs.events import Finding, Iteration, ProcessEnd, Traceback
 from hpcjob.logs.explain.evidence import Blamed, Evidence
 from hpcjob.logs.failures import describe_code
-from hpcjob.logs.fold import ranges
+from hpcjob.logs.fold import ranks_in_words
 
 _FIXES = (
     (
@@ -100,8 +100,7 @@ def sentence(blamed: Blamed) -> str:
     if isinstance(event, Finding):
         return event.say
     if isinstance(event, Traceback):
-        said = f"{event.exception}: {event.message}" if event.message else event.exception
-        return event.say or said
+        return event.say or event.said
     if isinstance(event, ProcessEnd):
         first = ", the first to fail" if event.root_cause else ""
         return f"rank {event.rank} ended with {describe_code(event.exit_code)}{first}"
@@ -120,18 +119,14 @@ def odd_ones(evidence: Evidence) -> list[str]:
         least, most = min(reached.values()), max(reached.values())
         behind = sorted(rank for rank, iteration in reached.items() if iteration == least)
         if least < most and len(behind) * 2 <= len(reached):
-            found.append(f"{_ranks(behind)} stopped at iteration {least}, others reached {most}")
+            found.append(f"{ranks_in_words(behind)} stopped at iteration {least}, others reached {most}")
     world = evidence.identity.world_size
     silent = sorted(set(range(world)) - evidence.seen.keys()) if world else []
     if silent and len(silent) * 2 <= world:
-        found.append(f"{_ranks(silent)} wrote nothing")
+        found.append(f"{ranks_in_words(silent)} wrote nothing")
     complaining = {rank for blamed in evidence.blamed("follower", "symptom") for rank in blamed.group.ranks}
     quiet = sorted(evidence.seen.keys() - complaining)
     if complaining and quiet and len(quiet) * 2 <= len(evidence.seen):
-        found.append(f"{_ranks(quiet)} did not complain, {len(complaining)} others did")
+        found.append(f"{ranks_in_words(quiet)} did not complain, {len(complaining)} others did")
     found += [text for text in oddities(evidence) if "another " in text or "while " in text or "fewer" in text]
     return found
-
-
-def _ranks(ranks: list[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranges(ranks)}"

@@ -13,7 +13,7 @@ _TEXT_AT_MOST = 500
 def text_of(event: Event) -> str:
     """Return the line of an error that says what it is."""
     if isinstance(event, Traceback):
-        return f"{event.exception}: {event.message}" if event.message else event.exception
+        return event.said
     if isinstance(event, Finding):
         return event.text
     return event.note or "" if isinstance(event, ProcessEnd) else ""

@@ -176,15 +176,14 @@ def _of_silence(step: Blamed, evidence: Evidence) -> Verdict:
     """Return the verdict of a step whose processes said nothing that a rule knows: what they said last."""
     event = step.group.first
     code = int(getattr(event, "fields", {}).get("code", 1))
-    signal = 128 - code if 128 < code < 128 + 65 else None
-    of_signal = "" if signal is None else f", that of {describe_code(signal)}"
+    of_signal, fix = _signal_in(code)
     last = last_line(event, evidence.first_to_fail)
     its_last = "" if last is None else f" that a rule knows; its last line: {last.text.strip()[:_LINE_AT_MOST]}"
     others = ", of other ranks with --rank N" if len(evidence.seen) > 1 else ""
     said = verdict(
         topics.UNKNOWN,
         f"not known: {sentence(step)}{of_signal}, and said nothing{its_last}",
-        _FIX_OF_SIGNAL.get(signal or 0, f"Look at the lines before it: hpcjob tail --raw{others}."),
+        fix or f"Look at the lines before it: hpcjob tail --raw{others}.",
     )
     quote = [] if last is None else [Quote(source=last.source, line=last.number or None, text=last.text.strip())]
     return msgspec.structs.replace(said, evidence=[*quote, *quotes_of(step, evidence)], odd=odd_ones(evidence))
@@ -198,15 +197,21 @@ def _came_to_its_end(evidence: Evidence) -> bool:
 
 
 def _of_failure(failure: str, code: int | None, evidence: Evidence) -> Verdict:
-    """Return the verdict of a failure that no line tells of; a shell's code above 128 tells the signal."""
-    signal = 128 - code if code is not None and 128 < code < 128 + 65 else None
-    of_signal = "" if signal is None else f", that of {describe_code(signal)}"
+    """Return the verdict of a failure that no line tells of."""
+    of_signal, fix = _signal_in(code)
     said = verdict(
         topics.UNKNOWN,
         f"not known: the job ended with {failure}{of_signal}, and no line of its log tells why",
-        _FIX_OF_SIGNAL.get(signal or 0, "Look at the last lines of each rank (hpcjob tail --rank N)."),
+        fix or "Look at the last lines of each rank (hpcjob tail --rank N).",
     )
     return msgspec.structs.replace(said, odd=odd_ones(evidence))
+
+
+def _signal_in(code: int | None) -> tuple[str, str | None]:
+    """Return which signal a shell's code above 128 tells, in words, and what to do about it; else nothing."""
+    if code is None or not 128 < code < 128 + 65:
+        return "", None
+    return f", that of {describe_code(128 - code)}", _FIX_OF_SIGNAL.get(128 - code)
 
 
 def of_warning(warning: str, evidence: Evidence) -> Verdict:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from hpcjob.logs import topics
-from hpcjob.logs.fold import ranges
+from hpcjob.logs.fold import ranks_in_words
 from hpcjob.logs.identity import is_name, same_host
 from hpcjob.logs.suspicion import Suspicion
 
@@ -28,10 +28,10 @@ def not_started(evidence: Evidence) -> Suspicion | None:
         if silent and not communicator.complete:  # one that is complete had all: the log lacks the others
             first = min(silent)
             host = evidence.identity.host_of.get(first)
-            which = f"rank {first}" if len(silent) == 1 else f"ranks {ranges(silent)}"
             return Suspicion(
                 topics.LAUNCH,
-                f"{which} of {communicator.size} never came to the start of NCCL; the others wait for it",
+                f"{ranks_in_words(silent)} of {communicator.size} never came to the start of NCCL; the others wait for "
+                "it",
                 "Look at that rank's own output and node: the launcher did not start it, or it failed before.",
                 rank=first,
                 host=host,
@@ -41,7 +41,7 @@ def not_started(evidence: Evidence) -> Suspicion | None:
             first = min(stuck)
             return Suspicion(
                 topics.NETWORK,
-                f"{_ranks(sorted(stuck))} of {communicator.size} began the start of NCCL and did not finish it",
+                f"{ranks_in_words(stuck)} of {communicator.size} began the start of NCCL and did not finish it",
                 "Look at the NCCL lines of those ranks: another interface or network than on the others.",
                 rank=first,
                 host=evidence.identity.host_of.get(first),
@@ -108,7 +108,7 @@ def waited_for(evidence: Evidence) -> Suspicion | None:
         return _waiting(evidence, quiet, f"{'have' if len(quiet) > 1 else 'has'} no time-out while others waited")
     absent = sorted(set(range(max(evidence.waits))) - evidence.waits.keys() - all_ranks)
     if absent and len(absent) * _WAITING_FOR_ONE_ABSENT <= len(evidence.waits):
-        others = _ranks(sorted(evidence.waits))
+        others = ranks_in_words(evidence.waits)
         return _waiting(evidence, absent, f"is not in the log; {others} waited until the time-out")
     every = len(waits) > 1 and waits.keys() == set(range(len(evidence.waits)))
     if every and len(set(numbers.values())) == len(kinds) == 1:
@@ -116,7 +116,7 @@ def waited_for(evidence: Evidence) -> Suspicion | None:
     first = next(iter(sorted(evidence.waits)))
     return Suspicion(
         topics.TIMEOUT,
-        f"a collective timed out on {_ranks(sorted(evidence.waits))}; the log does not show the rank they waited for",
+        f"a collective timed out on {ranks_in_words(evidence.waits)}; the log does not show the rank they waited for",
         "Read the logs of all ranks; next time TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_FR_BUFFER_SIZE=2000 (before "
         "torch 2.9 TORCH_NCCL_TRACE_BUFFER_SIZE).",
         ranks=[first],
@@ -126,7 +126,7 @@ def waited_for(evidence: Evidence) -> Suspicion | None:
 def _all_in(evidence: Evidence, operation: str) -> Suspicion:
     return Suspicion(
         topics.TIMEOUT,
-        f"{_ranks(sorted(evidence.waits))} all came to the same {operation}, and it did not end: the transfer itself "
+        f"{ranks_in_words(evidence.waits)} all came to the same {operation}, and it did not end: the transfer itself "
         "hangs, or a rank whose log is not here did not come",
         "If these are all ranks: look at the network and the GPUs (Xid in the kernel logs, ibstat, NCCL_DEBUG=INFO); "
         "else read the logs of the others.",
@@ -140,14 +140,10 @@ def _waiting(evidence: Evidence, ranks: list[int], what: str) -> Suspicion:
     where = f" on {host}" if host and len(ranks) == 1 else ""
     return Suspicion(
         topics.TIMEOUT,
-        f"{_ranks(ranks)}{where} {what}",
+        f"{ranks_in_words(ranks)}{where} {what}",
         "Look at what that rank did (py-spy dump while it hangs; its last lines): slow data, a save, an exception that "
         "was caught, or a GPU that hangs.",
         rank=first,
         host=host,
         ranks=ranks,
     )
-
-
-def _ranks(ranks: list[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranges(ranks)}"

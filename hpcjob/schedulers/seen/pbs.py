@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hpcjob.schedulers.seen import Ask, Seen, SeenQueue
 from hpcjob.units import seconds_of
@@ -27,10 +28,9 @@ def look(ask: Ask, names: Sequence[str]) -> Seen:
     server = ask(["qstat", "-Bf"]) or ""
     if found := re.search(r"^\s+max_array_size = (\d+)", server, re.MULTILINE):
         seen.array = int(found[1])
-    if default := re.search(r"^\s+default_queue = (\S+)", server, re.MULTILINE):
-        for name, queue in (seen.queues or {}).items():
-            if name == default[1] and seen.queues is not None:
-                seen.queues[name] = SeenQueue(**{**vars(queue), "is_default": True})
+    default = re.search(r"^\s+default_queue = (\S+)", server, re.MULTILINE)
+    if default and seen.queues and (queue := seen.queues.get(default[1])):
+        seen.queues[default[1]] = replace(queue, is_default=True)
     return seen
 
 

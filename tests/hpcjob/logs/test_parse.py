@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+import msgspec
 import pytest
 
 from hpcjob.logs.events import (
@@ -16,7 +17,6 @@ from hpcjob.logs.events import (
     Memory,
     Timers,
     Validation,
-    to_json,
 )
 from hpcjob.logs.glue import unglue
 from hpcjob.logs.parse import parse
@@ -166,7 +166,7 @@ def test_checkpoints(text: str, action: str, path: str | None, iteration: int | 
 def test_json_tells_absent_from_not_finite(golden: dict[str, Any]) -> None:
     """A loss of NaN is null; a field that the line lacks is left out."""
     lines = [case["line"] for case in golden["iteration_line"]]
-    nan, none = (json.loads(to_json(parse(line(text))[0])) for text in (lines[4], lines[5]))
+    nan, none = (json.loads(msgspec.json.encode(parse(line(text))[0])) for text in (lines[4], lines[5]))
     assert nan["loss"] is None
     assert "loss" not in none
     assert nan["event"] == "iteration"

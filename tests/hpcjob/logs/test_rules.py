@@ -30,7 +30,7 @@ def test_examples(path: Path, rule: Rule) -> None:
             finding = book.find(line(prefix + example))
             assert finding is not None, example
             assert finding.rule == rule.id, example
-            assert book.may_match(f"{prefix}{example}".encode())
+            assert any(literal in f"{prefix}{example}".encode() for literal in book.literals)
     for example in rule.reject:
         finding = book.find(line(example))
         assert finding is None or finding.rule != rule.id, example

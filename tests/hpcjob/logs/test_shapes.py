@@ -10,10 +10,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from hpcjob.logs.errors import ErrorReader
-from hpcjob.logs.events import Event, Finding, ProcessEnd, to_json
+from hpcjob.logs.events import Event, Finding, ProcessEnd
 from hpcjob.logs.nccl import NcclReport
 from hpcjob.logs.parse import parse
 
@@ -43,7 +44,7 @@ def events_of(kind: str, text: str) -> list[Event]:
 def test_shape(number: str, kind: str, tells: str, text: str) -> None:
     """The event is of the kind, and has the values; in a sentence (``say~``, ``fix~``) the words stand."""
     name = {"nccl": "finding", "host": "nccl_host"}.get(kind, kind)
-    found = [event for event in events_of(kind, text) if json.loads(to_json(event))["event"] == name]
+    found = [event for event in events_of(kind, text) if json.loads(msgspec.json.encode(event))["event"] == name]
     assert found, f"shape {number} is not understood"
     for wanted in re.split(r" (?=[a-z_]+[=~])", tells):
         attribute, operator, value = re.split(r"([=~])", wanted, maxsplit=1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hpcjob.logs import topics
 from hpcjob.logs.explain.flight.groups import GroupCalls, groups_of
 from hpcjob.logs.explain.verdict import Quote
-from hpcjob.logs.fold import ranges
+from hpcjob.logs.fold import ranks_in_words
 from hpcjob.logs.suspicion import Suspicion
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def _mismatch(group: GroupCalls, evidence: Evidence) -> Suspicion | None:
         other = next(rank for rank in calls if rank not in odd)
         return _suspicion(
             topics.PROGRAM,
-            f"{_ranks(odd)} called {calls[odd[0]].shown} as collective {number} of {_name(group)}, "
-            f"{_ranks([rank for rank in calls if rank not in odd])} called {calls[other].shown}",
+            f"{ranks_in_words(odd)} called {calls[odd[0]].shown} as collective {number} of {_name(group)}, "
+            f"{ranks_in_words([rank for rank in calls if rank not in odd])} called {calls[other].shown}",
             _DIFFERENT,
             odd,
             evidence,
@@ -97,8 +97,8 @@ def _missing(group: GroupCalls, groups: list[GroupCalls], evidence: Evidence) ->
     dumped = "" if absent[0] in evidence.dumps else ", and left no dump"
     return _suspicion(
         topics.TIMEOUT,
-        f"{_ranks(absent)} did not come to collective {number} of {_name(group)}{what}{dumped}; "
-        f"{_ranks(here)} waited in it",
+        f"{ranks_in_words(absent)} did not come to collective {number} of {_name(group)}{what}{dumped}; "
+        f"{ranks_in_words(here)} waited in it",
         _MISSING,
         absent,
         evidence,
@@ -132,8 +132,8 @@ def _not_started(group: GroupCalls, evidence: Evidence) -> Suspicion | None:
     call = pending[waiting[0]]
     return _suspicion(
         topics.TIMEOUT,
-        f"{_ranks(waiting)} called collective {call.sequence} of {_name(group)} ({call.shown}), and it never began on "
-        f"the GPU; {_ranks(started)} waited in it",
+        f"{ranks_in_words(waiting)} called collective {call.sequence} of {_name(group)} ({call.shown}), and it never "
+        f"began on the GPU; {ranks_in_words(started)} waited in it",
         _NOT_STARTED,
         waiting,
         evidence,
@@ -167,7 +167,3 @@ def _quote(rank: int, group: GroupCalls, number: int, evidence: Evidence) -> Quo
 
 def _name(group: GroupCalls) -> str:
     return group.title or f"group {group.name or '0'}"
-
-
-def _ranks(ranks: list[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranges(ranks)}"
