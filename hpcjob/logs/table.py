@@ -116,8 +116,8 @@ def rate_text(value: float) -> str:
 
 
 def tflops_text(value: float) -> str:
-    """Write TFLOPS: ``430.1``, ``8.5``, of a small run on a CPU ``0.0164``."""
-    return f"{value:.1f}" if value >= 1 else f"{value:.3g}"
+    """Write TFLOPS: ``430.1``, ``8.5``, of a small run on a CPU ``0.0140``."""
+    return f"{value:.1f}" if value >= 1 else f"{value:#.3g}"
 
 
 def duration(seconds: float) -> str:

@@ -157,6 +157,7 @@ def test_the_same_iteration_is_one_row(
     ("flops", "rate", "shown"),
     [
         ("16.4GFLOPS", "9.009", ["288", "0.0164"]),
+        ("14.0GFLOPS", "9.009", ["288", "0.0140"]),  # the point stands below the point
         ("0.0TFLOPS", "0.123", ["3.94"]),  # nothing is told of it
         ("431.2TFLOPS", "1234.5", ["39,504", "431.2"]),
     ],
