@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import jinja2
-
 from hpcjob import __version__
 from hpcjob.documents.places import placed
-from hpcjob.errors import HpcjobError
 from hpcjob.job import JobFile
 from hpcjob.plan import Plan
 from hpcjob.quoting import comment
 from hpcjob.rendering.context import job_context
 from hpcjob.rendering.shell import shell_context
 from hpcjob.schedulers.requests import SUBMIT_COMMANDS
-from hpcjob.templating import Loader, environment
+from hpcjob.templating import Loader, environment, mendable
 
 _GIVEN = "given"  # name of a template given by its path, so that it can extend the shipped one of any name
 _SOURCES_LINE = "#=sources=#\n"
@@ -59,28 +54,13 @@ def render_with_notes(
     scheduler = plan.profile.scheduler.type
     main = _GIVEN if template else "interactive.sh.j2" if interactive else f"{scheduler}.sh.j2"
     loader = Loader(template, _GIVEN)
-    with placed(plan.places, JobFile.__struct_fields__), _mendable(main, loader):
+    with placed(plan.places, JobFile.__struct_fields__), mendable(main, loader):
         context = {**job_context(plan, jobdir), **(shell_context(plan) if interactive else {})}
         text = environment(loader, scheduler).get_template(main).render(context)
     own = ", ".join(map(str, loader.own()))
     told = (f"not the shipped templates: {own}",) if own else ()
     header = _header(plan, loader, interactive=interactive) + "".join(f"# note: {comment(note)}\n" for note in told)
     return Rendered(text.replace(f"\n{_SOURCES_LINE}", f"\n{header}", 1), (*plan.notes, *told))
-
-
-@contextmanager
-def _mendable(main: str, loader: Loader) -> Iterator[None]:
-    """Tell what is wrong with a template by its file and line. Raises HpcjobError."""
-    try:
-        yield
-    except jinja2.TemplateNotFound as error:
-        raise HpcjobError(f"there is no template {error.name}", hint="put it into a folder `templates`") from None
-    except jinja2.TemplateSyntaxError as error:
-        where = f"{error.filename or main}:{error.lineno}"
-        raise HpcjobError(f"{where}: {error.message}", hint="mend the template") from None
-    except jinja2.TemplateError as error:
-        used = ", ".join(map(str, loader.used.values()))
-        raise HpcjobError(f"template: {error.message}", hint=f"mend one of {used}") from None
 
 
 def _header(plan: Plan, loader: Loader, *, interactive: bool) -> str:

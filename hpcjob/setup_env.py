@@ -7,12 +7,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import jinja2
-
 from hpcjob import __version__, resources
 from hpcjob.documents.writing import plain_or_quoted
-from hpcjob.errors import HpcjobError, InputError
-from hpcjob.templating import Loader, environment
+from hpcjob.errors import InputError
+from hpcjob.templating import Loader, environment, mendable
 
 if TYPE_CHECKING:
     from hpcjob.profile import ClusterProfile
@@ -67,6 +65,7 @@ def setup_script(
 
     Raises:
         InputError: which wheels to take is not known, or a value fits no shell.
+        HpcjobError: the user's own template of that name is broken.
     """
     cuda, why = _cuda(profile, cuda)
     if torch and not re.fullmatch(r"\d+(\.\d+)*[\w.+-]*", torch, re.ASCII):
@@ -95,10 +94,8 @@ def setup_script(
         "project": project or _own_project(),
     }
     loader = Loader()
-    try:
+    with mendable(_TEMPLATE, loader):
         return environment(loader, profile.scheduler.type).get_template(_TEMPLATE).render(values)
-    except jinja2.TemplateError as error:
-        raise HpcjobError(f"template {_TEMPLATE}: {error}", hint="mend your own template of that name") from None
 
 
 def _cuda(profile: ClusterProfile, given: str | None) -> tuple[str | None, str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import filecmp
 import hashlib
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,21 @@ def environment(loader: Loader, scheduler: SchedulerName) -> jinja2.Environment:
         "length": len,
     }
     return made
+
+
+@contextmanager
+def mendable(main: str, loader: Loader) -> Iterator[None]:
+    """Tell what is wrong with a template by its file and line. Raises HpcjobError."""
+    try:
+        yield
+    except jinja2.TemplateNotFound as error:
+        raise HpcjobError(f"there is no template {error.name}", hint="put it into a folder `templates`") from None
+    except jinja2.TemplateSyntaxError as error:
+        where = f"{error.filename or main}:{error.lineno}"
+        raise HpcjobError(f"{where}: {error.message}", hint="mend the template") from None
+    except jinja2.TemplateError as error:
+        used = ", ".join(map(str, loader.used.values()))
+        raise HpcjobError(f"template: {error.message}", hint=f"mend one of {used}") from None
 
 
 def _only_filtered(value: Any) -> ScriptText | int:
