@@ -20,6 +20,7 @@ from hpcjob.schedulers.base import ShellRequest
 from hpcjob.schedulers.commands import clean_environment
 from hpcjob.schedulers.registry import get_scheduler
 from hpcjob.tracking import jobdir
+from hpcjob.tracking.submission import check_site
 from hpcjob.units import parse_walltime_s
 
 if TYPE_CHECKING:
@@ -59,14 +60,7 @@ class Session:
         Raises:
             InputError: an account is missing, or compute nodes do not see the folder.
         """
-        profile = self.plan.profile
-        if profile.scheduler.account_required and not self.plan.account:
-            raise InputError(
-                f"account: none given, {profile.name} refuses a shell without one",
-                hint="--account GROUP, `account:` in the job file, or HPCJOB_ACCOUNT",
-            )
-        for path in (Path.cwd(), self.folder):
-            jobdir.check_shared(path, self.plan)
+        check_site(self.plan, Path.cwd(), self.folder, "a shell")
 
     def write(self) -> None:
         """Make the folder, with the shell in it. Raises HpcjobError where that cannot be written."""

@@ -72,16 +72,28 @@ def check(prepared: Prepared) -> None:
         InputError: hpcjob cannot submit there, an account is missing, or compute nodes do not see the folder.
     """
     submission = prepared.submission
-    profile = submission.plan.profile
     prepared.scheduler.check(submission)
-    if profile.scheduler.account_required and not submission.plan.account:
+    check_site(submission.plan, submission.submit_dir, submission.jobdir)
+
+
+def check_site(plan: Plan, submit_dir: Path, folder: Path, what: str = "a submission") -> None:
+    """Refuse what the site would refuse, or its nodes not see.
+
+    Args:
+        folder: of the job: the script runs in ``submit_dir`` and writes here, and `outputs` may be a link out of it.
+        what: what is asked for, in words.
+
+    Raises:
+        InputError: an account is missing, or compute nodes do not see a folder.
+    """
+    profile = plan.profile
+    if profile.scheduler.account_required and not plan.account:
         raise InputError(
-            f"account: none given, {profile.name} refuses a submission without one",
+            f"account: none given, {profile.name} refuses {what} without one",
             hint="--account GROUP, `account:` in the job file, or HPCJOB_ACCOUNT",
         )
-    # The script runs in the one and writes into the other: `outputs` may be a link out of the folder.
-    for path in (submission.submit_dir, submission.jobdir):
-        jobdir.check_shared(path, submission.plan)
+    for path in (submit_dir, folder):
+        jobdir.check_shared(path, plan)
 
 
 def submit(
