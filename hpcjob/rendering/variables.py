@@ -29,7 +29,7 @@ _OF_SCRIPT = """
 """
 _RESERVED = frozenset(f"{_OF_LAUNCHERS} {_OF_BASH} {_OF_SCRIPT}".split())
 _RESERVED_FAMILY = re.compile(r"(HPCJOB|NEOXLITE)_\w*|BASH\w*|COMP_\w*|EPOCH\w*|array_\w+|container\w*")
-_SECRET = re.compile(r"(\w*_)?(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY)", re.IGNORECASE)
+_SECRET = re.compile(r"(\w*_)?(TOKEN|SECRET|PASSWORD|PASSWD|PAT|(API|ACCESS|SECRET|PRIVATE)_KEY)", re.IGNORECASE)
 
 
 def is_reserved(name: str) -> bool:

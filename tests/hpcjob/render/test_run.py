@@ -313,7 +313,8 @@ def test_code_of_a_command_is_the_launchers(world: World) -> None:
 
 def test_secrets_and_reserved_names_are_refused() -> None:
     """A secret would stand in the script; a variable that the script sets would not arrive."""
-    for name, words in (("HF_TOKEN", "secret"), ("WANDB_API_KEY", "secret"), ("RANK", "set by"), ("UID", "set by")):
+    refused = dict.fromkeys(("HF_TOKEN", "WANDB_API_KEY", "GITHUB_PAT", "AWS_SECRET_KEY"), "secret")
+    for name, words in {**refused, "RANK": "set by", "UID": "set by"}.items():
         with pytest.raises(InputError, match=rf"^env.{name}: .*{words}"):
             render(plan("lab", env={name: "x"}))
     assert "TOKENIZERS_PARALLELISM=false" in render(plan("lab", env={"TOKENIZERS_PARALLELISM": "false"}))
