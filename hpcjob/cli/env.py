@@ -22,12 +22,12 @@ def env() -> None:
 @click.option("--dest", metavar="DIR", help="The virtual environment (default: ./venv-PROFILE).")
 @click.option("--run", is_flag=True, help="Run the script instead of printing it.")
 @click.option("--output", "-o", metavar="FILE", type=click.Path(path_type=Path), help="Write the script to a file.")
-@click.option("--force", is_flag=True, help="Let --output replace a file that exists.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @click.option("--python", default="python3", metavar="PATH", help="Interpreter, found after the modules (python3).")
 @click.option("--cuda", metavar="VERSION", help="CUDA version of torch (default: the profile's); none: for the CPU.")
 @click.option("--torch", metavar="VERSION", help="Version of torch (default: the newest that fits).")
 @click.option("--project", metavar="WHAT", help="What pip installs as hpcjob (default: this checkout or version).")
-@click.option("--set", "settings", multiple=True, metavar="A.B=C", help="Set any key of the profile (again for more).")
+@click.option("--set", "settings", multiple=True, metavar="A.B=C", help="Set any key of the profile; may be repeated.")
 def create(
     profile: str,
     dest: str | None,
@@ -44,7 +44,7 @@ def create(
 
     It loads the modules of a job on that profile, makes a virtual environment, and installs torch (from PyTorch's own
     index, for the profile's CUDA version), DeepSpeed and this project. It stops at the first fault with one line that
-    says what to do; run again, it leaves out what was done (DIR.setup remembers). The last line is what to put into the
+    says what to do; run again, it skips what was done (DIR.setup remembers). The last line is what to put into the
     job file: `python: {venv: DIR}`.
 
     \b

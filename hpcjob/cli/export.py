@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Turn logs into CSV, JSON lines or TensorBoard files.")
 @run_options
-@click.option("--csv", "kind", flag_value="csv", help="One row an iteration, to standard output or the file of -o.")
+@click.option("--csv", "kind", flag_value="csv", help="One row per iteration, to standard output or the file of -o.")
 @click.option("--json", "kind", flag_value="json", help="The same as one JSON object a line.")
-@click.option("--tensorboard", "kind", flag_value="tensorboard", help="An event file a run, below the folder of -o.")
+@click.option("--tensorboard", "kind", flag_value="tensorboard", help="One event file per run, below the folder of -o.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="PATH", help="File, or folder of --tensorboard."
 )
@@ -48,15 +48,15 @@ def export(
     \b
     CSV: run, attempt, iteration, the numbers of the log with their unit in the
     name, epoch, time_s (since 1970), validation_loss, checkpoint, restart,
-    test_loss. An empty cell is not told; nan and inf are. JSON: null is not
+    test_loss. An empty cell is unknown; nan and inf are. JSON: null is not
     finite.
     """
     from hpcjob.errors import InputError
 
     if kind is None:
-        raise InputError("export: into what?", hint="Add --csv, --json or --tensorboard.")
+        raise InputError("export: into what?", hint="add --csv, --json or --tensorboard")
     if kind == "tensorboard" and output is None:
-        raise InputError("--tensorboard: where to?", hint="Name a folder: -o FOLDER.")
+        raise InputError("--tensorboard: where to?", hint="name a folder: -o FOLDER")
     runs = runs_from_options(jobs, merge, first, last)
     if kind == "tensorboard" and output is not None:
         _event_files(runs, output)
@@ -91,6 +91,6 @@ def _event_files(runs: Sequence[Run], folder: Path) -> None:
             path = write_run(run, folder / name)
         except OSError as error:
             raise InputError(
-                f"--output {folder}: {error.strerror}", hint="Name a folder that you may write or make."
+                f"--output {folder}: {error.strerror}", hint="name a folder that you may write or make"
             ) from error
         click.echo(f"{path}: {len(run.table)} iterations", err=True)

@@ -9,7 +9,7 @@ from neoxlite.common.cli import LazyGroup
 
 _COMMANDS = {
     "render": ("hpcjob.cli.render:render", "Print the batch script of a job."),
-    "submit": ("hpcjob.cli.submit:submit", "Submit a job, and follow it if asked."),
+    "submit": ("hpcjob.cli.submit:submit", "Submit a job, and follow it if requested."),
     "interactive": ("hpcjob.cli.interactive:interactive", "Start a shell on compute nodes, with a job's environment."),
     "status": ("hpcjob.cli.status:status", "State of jobs."),
     "list": ("hpcjob.cli.list:list_jobs", "Jobs you submitted, newest first."),
@@ -21,9 +21,9 @@ _COMMANDS = {
     "watch": ("hpcjob.cli.watch:watch", "Live screen: jobs, states, losses, log."),
     "wait": ("hpcjob.cli.wait:wait", "Wait for jobs to end; the exit code is the job's."),
     "cancel": ("hpcjob.cli.cancel:cancel", "Cancel jobs."),
-    "forget": ("hpcjob.cli.forget:forget", "Leave jobs out of the list; they and their files stay."),
+    "forget": ("hpcjob.cli.forget:forget", "Hide jobs from the list; the jobs and their files stay."),
     "hold": ("hpcjob.cli.hold:hold", "Keep waiting jobs from starting."),
-    "release": ("hpcjob.cli.hold:release", "Let held jobs start again."),
+    "release": ("hpcjob.cli.hold:release", "Release held jobs."),
     "attach": ("hpcjob.cli.attach:attach", "Track a job that was submitted by hand."),
     "profile": ("hpcjob.cli.profile:profile", "List, show and check cluster profiles."),
     "env": ("hpcjob.cli.env:env", "Make the Python environment of a cluster's jobs."),
@@ -32,7 +32,7 @@ _COMMANDS = {
 }
 
 _EPILOG = """\b
-Exit codes: 0 done; 1 it failed; 2 usage, or input that is refused;
+Exit codes: 0 done; 1 it failed; 2 wrong usage or refused input;
   64-79 what explain and profile check find; 130 Ctrl-C.
   wait and submit --follow have the job's own.
 

@@ -17,15 +17,16 @@ _JOB = "shell.yml"
 @click.command()
 @job_options
 @click.option("--dry-run", "--print", "dry_run", is_flag=True, help="Print the command; nothing is written or started.")
-@click.option("--script", is_flag=True, help="With --dry-run: print the script that becomes the shell too.")
+@click.option("--script", is_flag=True, help="With --dry-run: also print the script that becomes the shell.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: command and script as one JSON object.")
 def interactive(job: str | None, dry_run: bool, script: bool, as_json: bool, **options: Any) -> int:
     """Start a shell on compute nodes that has what a job of that profile has.
 
-    The same queue, nodes, GPUs and walltime are asked as a job would ask them, by salloc (Slurm), `qsub -I` (PBS), qrsh
-    (Grid Engine) or `pjsub --interact` (PJM); on the profile `local` it is a shell here. A profile may name the queue
-    for shells and its limits (`interactive:`). Before the prompt the job's own checks are made: modules loaded, files
-    sourced, Python activated, nodes and GPUs counted, versions compared. What fails ends the session with one line.
+    The same queue, nodes, GPUs and walltime are requested as a job would request them, by salloc (Slurm), `qsub -I`
+    (PBS), qrsh (Grid Engine) or `pjsub --interact` (PJM); on the profile `local` it is a shell here. A profile may name
+    the queue for shells and its limits (`interactive:`). Before the prompt the job's own checks are made: modules
+    loaded, files sourced, Python activated, nodes and GPUs counted, versions compared. What fails ends the session with
+    one line.
 
     In the shell, `launch COMMAND...` starts COMMAND on all ranks with the profile's launcher, `launch` alone runs the
     work of JOB (a job file, or the name of one; without it a line from each rank), and `python` is the job's Python.
@@ -45,7 +46,7 @@ def interactive(job: str | None, dry_run: bool, script: bool, as_json: bool, **o
         raise click.UsageError("--script and --json go with --dry-run")
     plans = plans_from_options(job=job or _JOB, **options, adapt=adapt)
     if len(plans) > 1:
-        raise InputError("sweep: a shell has none", hint="leave it out: --set sweep=null")
+        raise InputError("sweep: a shell has none", hint="omit it: --set sweep=null")
     session = prepare(plans[0])
     for note in session.notes:
         tell(f"note: {note}")
@@ -57,7 +58,9 @@ def interactive(job: str | None, dry_run: bool, script: bool, as_json: bool, **o
         return 0
     session.check()
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise InputError("a shell needs a terminal", hint="start it from one, or submit a job: hpcjob submit")
+        raise InputError(
+            "hpcjob interactive needs a terminal", hint="start it from one, or submit a job: hpcjob submit"
+        )
     session.write()
     tell(session.line)
     if plans[0].profile.scheduler.type in ("pbs", "pjm"):

@@ -18,7 +18,7 @@ from hpcjob.states import State
     multiple=True,
     type=click.Choice([state.value for state in State], case_sensitive=False),
     metavar="STATE",
-    help="Only jobs in this state, as `hpcjob status --help` names them (again for more).",
+    help="Only jobs in this state, as `hpcjob status --help` names them; may be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_jobs(count: int, everything: bool, wanted: tuple[str, ...], as_json: bool) -> None:

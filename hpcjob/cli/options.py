@@ -45,22 +45,22 @@ _OPTIONS = (
     click.option("--walltime", "-t", metavar="TIME", help="Limit: HH:MM:SS, D-HH:MM:SS, 90m, 1d12h."),
     click.option("--launcher", type=_LAUNCHERS, help="How the ranks are started."),
     click.option("--account", "-A", metavar="GROUP", help="Group account that pays."),
-    click.option("--queue", "-q", metavar="NAME", help="Queue, partition, resource type; auto: chosen for you."),
+    click.option("--queue", "-q", metavar="NAME", help="Queue, partition, resource type; auto: chosen by hpcjob."),
     click.option("--name", "-N", metavar="NAME", help="Name of the job."),
     click.option("--python", metavar="PATH", help="Interpreter, virtual environment, or conda:NAME."),
-    click.option("--env", multiple=True, metavar="K=V", help="Variable for all ranks (again for more)."),
+    click.option("--env", multiple=True, metavar="K=V", help="Variable for all ranks; may be repeated."),
     click.option(
         "--after",
         multiple=True,
         metavar="[COND:]JOB",
-        help="Start after JOB has ended well; COND is ok, any or notok (again for more).",
+        help="Start after JOB has succeeded; COND is ok, any or notok; may be repeated.",
     ),
     click.option(
         "--set",
         "settings",
         multiple=True,
         metavar="A.B=C",
-        help="Set any key of the job; profile.A=C: of the profile (again).",
+        help="Set any key of the job, or profile.A=C of the profile; may be repeated.",
     ),
 )
 
@@ -140,7 +140,7 @@ def show_warnings(plan: Plan, *, strict: bool) -> None:
         tell(f"warning: {warning}")
     if strict and found:
         count = "1 warning" if len(found) == 1 else f"{len(found)} warnings"
-        raise InputError(f"--strict: {count}", hint="mend them, or leave --strict out")
+        raise InputError(f"--strict: {count}", hint="fix them, or omit --strict")
 
 
 def _after(items: Sequence[str]) -> dict[str, list[str]]:
@@ -167,7 +167,7 @@ def _python(text: str) -> dict[str, str]:
     path = expanded(text)
     if "/" in text and not exists(path):
         raise InputError(
-            f"--python: there is no {text} here",
+            f"--python: {text} does not exist here",
             hint="for one that only the nodes have: --set python.venv=PATH or --set python.executable=PATH",
         )
     return {"venv" if is_dir(path) else "executable": text}

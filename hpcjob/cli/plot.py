@@ -28,9 +28,9 @@ _PAGES = (".html", ".htm")
     metavar="FILE",
     help="Make a .html, .png, .svg or .pdf.",
 )
-@click.option("-m", "--metric", "metrics", multiple=True, metavar="NAME", help="Only this quantity (again for more).")
+@click.option("-m", "--metric", "metrics", multiple=True, metavar="NAME", help="Only this quantity; may be repeated.")
 @click.option("--log", is_flag=True, help="Logarithmic scale (in the page: a switch).")
-@click.option("--json", "as_json", is_flag=True, help="No curves: each run in numbers, one JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print numbers instead of curves, one JSON object per run.")
 def plot(
     jobs: tuple[str, ...],
     merge: bool | None,
@@ -88,7 +88,7 @@ def _checked(metrics: Sequence[str]) -> list[str]:
 
     for name in metrics:
         if name not in NAMES:
-            raise InputError(f"--metric {name}: there is no such quantity", hint=f"One of: {', '.join(NAMES)}.")
+            raise InputError(f"--metric {name}: there is no such quantity", hint=f"one of: {', '.join(NAMES)}")
     return list(metrics)
 
 
@@ -99,7 +99,7 @@ def _kind(output: Path | None) -> str | None:
     kind = None if output is None else output.suffix.lower()
     if kind is not None and kind not in (*KINDS, *_PAGES):
         raise InputError(
-            f"--output {output}: the name does not say what to make", hint="Let it end in .html, .png, .svg or .pdf."
+            f"--output {output}: the name does not say what to make", hint="let it end in .html, .png, .svg or .pdf"
         )
     return kind
 
@@ -111,7 +111,7 @@ def _present(runs: Sequence[Run], wanted: Sequence[str]) -> list[str]:
 
     told = [name for name in wanted if any(run.table.has(name) for run in runs)] if wanted else told_names(runs)
     if not told:
-        raise InputError(f"no {' or '.join(wanted)} in these logs", hint=f"They tell {', '.join(told_names(runs))}.")
+        raise InputError(f"no {' or '.join(wanted)} in these logs", hint=f"they have {', '.join(told_names(runs))}")
     return told
 
 

@@ -13,7 +13,7 @@ def profile() -> None:
     """List, show and check cluster profiles."""
 
 
-@profile.command("list", short_help="The profiles that are found, a line each.")
+@profile.command("list", short_help="List the profiles, one per line.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_profiles(as_json: bool) -> None:
     """List the profiles that are found, a line each.
@@ -67,7 +67,11 @@ def list_profiles(as_json: bool) -> None:
 )
 @click.option("--force", is_flag=True, help="Let --write replace a file that exists.")
 @click.option(
-    "--timeout", type=click.FloatRange(min=0.1), default=30.0, metavar="S", help="Seconds that a command may take (30)."
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=30.0,
+    metavar="S",
+    help="Time limit of each command in seconds (30).",
 )
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def check(name: str | None, write: str | None, force: bool, timeout: float, as_json: bool) -> int:
@@ -96,7 +100,7 @@ def check(name: str | None, write: str | None, force: bool, timeout: float, as_j
 
 @profile.command(short_help="Print a profile's file.")
 @click.argument("name", shell_complete=complete_profile)
-@click.option("--resolved", is_flag=True, help="Print the values that hold, of all files together, without comments.")
+@click.option("--resolved", is_flag=True, help="Print the effective values, merged from all files, without comments.")
 def show(name: str, resolved: bool) -> None:
     """Print a profile's file, comments and all; with `extends:` also those it starts from."""
     from hpcjob.documents.writing import whole

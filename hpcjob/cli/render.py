@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 @click.command()
 @job_options
 @click.option("--output", "-o", metavar="FILE", type=click.Path(path_type=Path), help="Write the script to a file.")
-@click.option("--force", is_flag=True, help="Let --output replace a file that exists.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @click.option("--template", metavar="FILE", type=click.Path(path_type=Path), help="A template of your own.")
 @click.option("--point", type=click.IntRange(min=1), metavar="N", help="Which job of a sweep (default: the first).")
-@click.option("--strict", is_flag=True, help="Refuse what would only be warned of.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @click.option("--json", "as_json", is_flag=True, help="Print the script and what it was made from as JSON.")
 def render(
     output: Path | None,

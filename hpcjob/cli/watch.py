@@ -18,7 +18,7 @@ from hpcjob.cli.choosing import complete_recorded
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="How often the scheduler is asked.",
+    help="How often to query the scheduler.",
 )
 def watch(jobs: tuple[str, ...], interval_s: float) -> None:
     """Watch jobs on a live screen: their states, the losses of the chosen one, and its log.
@@ -38,7 +38,7 @@ def watch(jobs: tuple[str, ...], interval_s: float) -> None:
     from hpcjob.errors import InputError
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise InputError("watch needs a terminal", hint="Elsewhere: hpcjob status, hpcjob tail JOB -f --loss")
+        raise InputError("watch needs a terminal", hint="elsewhere: hpcjob status, hpcjob tail JOB -f --loss")
     from hpcjob.report.board import check_names
     from hpcjob.report.screen import WatchApp
 

@@ -94,7 +94,7 @@ def test_more_of_a_job(own_place: Path, capsys: pytest.CaptureFixture[str]) -> N
             "lab gives no interactive shells: use the login nodes\n",
         ),
         ("-p abci3", "account: none given, abci3 refuses a shell without one\n"),
-        ("-p lab", "a shell needs a terminal\n"),
+        ("-p lab", "hpcjob interactive needs a terminal\n"),
     ],
 )
 def test_refusals(arguments: str, message: str, own_place: Path, capsys: pytest.CaptureFixture[str]) -> None:

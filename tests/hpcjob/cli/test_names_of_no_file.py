@@ -30,10 +30,13 @@ JOB = "name: a\nwalltime: 5m\nsteps: [{name: x, command: ['true']}]\n"
         (["export", LONG, "--csv"], f"no jobs are recorded here, and no file '{LONG}' is here"),
         (["explain", "a.yml", LONG], f"{LONG}: no file"),
         (["render", "a.yml", "-p", "lab", "-o", LONG], f"--output: {LONG}: File name too long"),
-        (["render", "a.yml", "-p", "lab", "--python", f"./{LONG}"], f"--python: there is no ./{LONG} here"),
+        (["render", "a.yml", "-p", "lab", "--python", f"./{LONG}"], f"--python: ./{LONG} does not exist here"),
         (["render", "~nobody-here/a.yml", "-p", "lab"], "~nobody-here/a.yml: no such job file"),
         (["render", "a.yml", "-p", "~nobody-here/a.yml"], "~nobody-here/a.yml: no such profile"),
-        (["render", "a.yml", "-p", "lab", "--python", "~nobody-here/a"], "--python: there is no ~nobody-here/a here"),
+        (
+            ["render", "a.yml", "-p", "lab", "--python", "~nobody-here/a"],
+            "--python: ~nobody-here/a does not exist here",
+        ),
         (
             ["render", "nul.yml", "-p", "lab", "--set", "array.lines=~nobody-here/a"],
             "--set array.lines: ~nobody-here/a: ",

@@ -118,11 +118,11 @@ def test_a_name_is_no_formula(here: Path, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["a.log"], "hpcjob: export: into what?\n        Add --csv, --json or --tensorboard.\n"),
-        (["a.log", "--tensorboard"], "hpcjob: --tensorboard: where to?\n        Name a folder: -o FOLDER.\n"),
+        (["a.log"], "hpcjob: export: into what?\n        add --csv, --json or --tensorboard\n"),
+        (["a.log", "--tensorboard"], "hpcjob: --tensorboard: where to?\n        name a folder: -o FOLDER\n"),
         (
             ["a.log", "--tensorboard", "-o", "a.log"],
-            "hpcjob: --output a.log: Not a directory\n        Name a folder that you may write or make.\n",
+            "hpcjob: --output a.log: Not a directory\n        name a folder that you may write or make\n",
         ),
         (
             ["a.log", "--csv", "-o", "no/such/x.csv"],

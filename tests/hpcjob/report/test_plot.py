@@ -185,11 +185,11 @@ def test_the_page_of_a_hostile_script_end() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["b.log", "-o", "x.doc"], "--output x.doc: the name does not say what to make\n        Let it end in .html,"),
-        (["b.log", "-m", "los"], "--metric los: there is no such quantity\n        One of: loss, lr, tokens_per_s,"),
+        (["b.log", "-o", "x.doc"], "--output x.doc: the name does not say what to make\n        let it end in .html,"),
+        (["b.log", "-m", "los"], "--metric los: there is no such quantity\n        one of: loss, lr, tokens_per_s,"),
         (
             ["b.log", "-m", "memory_gib"],
-            "no memory_gib in these logs\n        They tell loss, lr, tokens_per_s, tflops,",
+            "no memory_gib in these logs\n        they have loss, lr, tokens_per_s, tflops,",
         ),
         (["b.log", "--from", "99"], "no iteration found in b\n"),
         (["b.log", "--json", "-o", "x.html"], "--json and --output: one of them\n        --json writes to standard"),

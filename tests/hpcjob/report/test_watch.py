@@ -176,7 +176,7 @@ def test_explain_and_choosing(here: Path) -> None:
 def test_needs_a_terminal(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In a script there is no screen; what to use instead is said."""
     assert main(["watch"]) == 2
-    told = "hpcjob: watch needs a terminal\n        Elsewhere: hpcjob status, hpcjob tail JOB -f --loss\n"
+    told = "hpcjob: watch needs a terminal\n        elsewhere: hpcjob status, hpcjob tail JOB -f --loss\n"
     assert capsys.readouterr().err == told
 
 
