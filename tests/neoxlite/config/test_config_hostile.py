@@ -142,7 +142,7 @@ def test_edited_files(small: Path, edits: list[tuple[int, int, str]]) -> None:
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-@settings(deadline=None, max_examples=50_000)
+@settings(derandomize=False, deadline=None, max_examples=50_000)
 @given(edits=_EDITS)
 def test_edited_files_at_length(small: Path, edits: list[tuple[int, int, str]]) -> None:
     """The same for some ten minutes, otherwise each time."""
