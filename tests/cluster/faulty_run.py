@@ -63,7 +63,7 @@ def main() -> None:
     poll_while_they_end(came, polls, lambda record: is_over(system, record))
     faults.stop(folder)
     end_all(came, 240)
-    print(f"{len(came.accepted)} accepted, {len(came.unclear)} unclear, {len(came.refused)} refused")
+    print(came)
 
 
 if __name__ == "__main__":

@@ -24,4 +24,5 @@ def test_nothing_false_is_concluded(user: User, submissions: str, polls: str) ->
     run = [sys.executable, "-m", "tests.cluster.faulty_run", "slurm", submissions, polls]
     environment = {"PYTHONPATH": str(REPOSITORY), "XDG_STATE_HOME": str(user.folder / "state")}
     done = user.bed.login.run(*run, cwd=user.folder, env=environment, timeout_s=3600)
+    print(done.stdout)
     assert "accepted" in done.stdout

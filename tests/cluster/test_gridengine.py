@@ -244,6 +244,7 @@ def test_nothing_false_is_concluded_from_faults(user: GridEngineUser, submission
     run = [sys.executable, "-m", "tests.cluster.faulty_run", "gridengine", submissions, polls]
     environment = {"PYTHONPATH": str(REPOSITORY), "XDG_STATE_HOME": str(user.folder / "state")}
     done = user.bed.login.run(*run, cwd=user.folder, env=environment, timeout_s=3600)
+    print(done.stdout)
     assert "accepted" in done.stdout
 
 

@@ -57,6 +57,9 @@ class Submissions:
     unclear: list[Path] = field(default_factory=list)
     over: set[Record] = field(default_factory=set)
 
+    def __str__(self) -> str:
+        return f"{len(self.accepted)} accepted, {len(self.unclear)} unclear, {len(self.refused)} refused"
+
 
 def submit_many(plan: Plan, count: int, directives: str, *, sleep: Callable[[float], None]) -> Submissions:
     """Submit ``count`` jobs, each once."""

@@ -52,6 +52,7 @@ def test_nothing_false_is_concluded(emulator: Emulator, tmp_path: Path, submissi
     scripts = {f"{number}{suffix}": (emulator.machine.folder / number / "script").read_text() for number in numbers}
     check_submissions(came, scripts)
     assert len(came.accepted) > submissions / 2
+    print(came)
 
     poll_while_they_end(came, polls, lambda record: emulator.jobs[record.id.partition(".")[0]]["state"] == "ended")
     faults.stop(folder)
