@@ -14,19 +14,17 @@ end_job() { # CODE WORDS: abort, and end here
 # oversee NAME COMMAND...: run a process of the job to its end, watched, and return its code. Signals that come here go
 # on to it. A tag in its environment finds all that it starts, whoever their parent is by now.
 oversee() {
-  local tag="$HPCJOB_JOB_ID $1 $$" watcher code
+  local tag="$HPCJOB_JOB_ID $1 $$" watcher code signalled=''
   exec {watcher}> >(exec >/dev/null 2>&1 && watch "$1" "$tag")
-  child=''
-  trap 'pass_on HUP' HUP # before the start: a shell's background process ignores INT and QUIT unless they are trapped
-  trap 'pass_on INT' INT
-  trap 'pass_on QUIT' QUIT
-  trap 'pass_on TERM' TERM
-  if [[ ${HPCJOB_NOTIFY-} ]]; then # the scheduler tells every process of the end to come: the job's script acts on it
-    trap '' USR1 USR2
-  else
-    trap 'pass_on USR1' USR1
-    trap 'pass_on USR2' USR2
-  fi
+  # Before the start: a shell's background process ignores INT and QUIT unless they are trapped.
+  trap 'signalled+="HUP "' HUP
+  trap 'signalled+="INT "' INT
+  trap 'signalled+="QUIT "' QUIT
+  trap 'signalled+="TERM "' TERM
+  trap 'signalled+="USR1 "' USR1
+  trap 'signalled+="USR2 "' USR2
+  # The scheduler tells every process of the end to come: the job's script acts on it.
+  [[ ! ${HPCJOB_NOTIFY-} ]] || trap '' USR1 USR2
   (
     exec {watcher}>&-
     export HPCJOB_PROCESS=$tag
@@ -35,7 +33,7 @@ oversee() {
   child=$!
   trap '' PIPE # that the watcher may break
   tell "$child"
-  await "$child"
+  await "$child" pass_on
   tell ended
   return "$code"
 }
@@ -44,23 +42,32 @@ tell() { # WORD: to the watcher, which may have been killed
   { echo "$1" >&"$watcher"; } 2>/dev/null
 }
 
-# await PID: wait for a child, whatever signals come meanwhile (their traps call `note_signal`), and set `code`. bash is
-# asked only when the child is gone: it forgets one that ends in the moment in which a signal comes (a launcher ends whole
-# groups of processes), takes it for running, and would wait for ever.
+# await PID COMMAND: wait for a child, set `code`, and call COMMAND with each signal that comes meanwhile. Their traps only
+# add the name and a blank to `signalled`: bash (5.2) leaves a trap in the middle when the time of the `read` that it
+# interrupted runs out, and then runs no trap any more. And it is asked for the child only when that is gone: it forgets
+# one that ends in the moment in which a signal comes (a launcher ends whole groups of processes), takes it for running,
+# and would wait for ever.
 await() {
-  local tick
+  local tick last=KILL
   exec {tick}<> <(:) # a pipe on which nothing ever comes: reading from it waits without a process
-  signalled='' code=0
-  while is_alive "$1"; do read -rt 0.5 -u "$tick" || :; done
+  while is_alive "$1"; do
+    read -rt 0.5 -u "$tick" || :
+    heed_signals "$2"
+  done
   exec {tick}<&-
-  if is_lost "$1"; then
-    code=$((128 + ${signalled:-9}))
-    return 0
-  fi
-  signalled=once
-  while [[ $signalled ]]; do # else a trap ended the wait
-    signalled='' code=0
+  until is_lost "$1"; do
+    code=0
     wait "$1" 2>/dev/null || code=$?
+    [[ $signalled ]] || return 0 # else a trap has ended the wait
+    heed_signals "$2"
+  done
+  code=$((128 + $(kill -l "$last")))
+}
+
+heed_signals() { # COMMAND: call it with each signal that was noted
+  while [[ $signalled ]]; do
+    last=${signalled%% *} signalled=${signalled#* } # one command: no trap comes between
+    "$1" "$last"
   done
 }
 
@@ -74,13 +81,8 @@ is_lost() { # PID: gone, and bash takes it for running
   [[ ! -d /proc/$1 ]] && jobs -pr | grep -qx "$1"
 }
 
-note_signal() { # NAME: in its trap
-  signalled=$(kill -l "$1")
-}
-
 pass_on() { # SIGNAL
-  note_signal "$1"
-  [[ ! $child ]] || kill -s "$1" "$child" 2>/dev/null
+  kill -s "$1" "$child" 2>/dev/null || :
 }
 
 # end_as CODE: end as the overseen process did, by the same signal: launchers tell it from a code.

@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 2eb631cc4297
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 fa24df02df18
 # submit: qsub FILE
 
 set -euo pipefail
@@ -26,12 +26,12 @@ rm -f "$jobdir"/{abort,outcome.json,rank0.open,stop} "$jobdir/${job_id}_exit.jso
 echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '2 x 8 GPUs, 2 x 8 ranks, walltime 01:00:00; train (mpirun)'
 
 # --- End of the job: leave an exit record and no process ---------------------------------------------------------------
-step=null signal=null kind='' child='' helpers=()
+step=null signal=null signalled='' kind='' child='' helpers=()
 
 finish() {
   local code=$? record=$jobdir/${job_id}_exit.json
   trap - EXIT
-  trap '' TERM INT HUP USR2
+  trap '' TERM INT HUP USR1 USR2 ALRM PIPE XCPU XFSZ
   printf '{"code": %d, "signal": %s, "time": "%s", "host": "%s", "step": %s}\n' \
     "$code" "$signal" "$(date +%Y-%m-%dT%H:%M:%S%:z)" "$(uname -n)" "$step" >"$record.tmp" && mv "$record.tmp" "$record"
   kill -KILL "${helpers[@]}" ${child:+"$child"} 2>/dev/null || :
@@ -45,21 +45,26 @@ fail() { # WORDS: a check before the launch failed
 
 # The trainer looks for the file `stop` in each iteration, saves a checkpoint and ends.
 ask_to_stop() { # walltime|request
-  echo "$1" >"$jobdir/stop.tmp" && mv "$jobdir/stop.tmp" "$jobdir/stop"
+  { echo "$1" >"$jobdir/stop.tmp" && mv "$jobdir/stop.tmp" "$jobdir/stop"; } || echo "hpcjob: no file can be made in $jobdir"
 }
 
-on_walltime() {
-  [[ ! $child ]] || note_signal USR2
-  [[ -e $jobdir/stop ]] || ask_to_stop walltime
+# Every signal that would end this script is trapped: bash would leave a record with code 0. One that comes during a step
+# is heeded by `await`.
+take() { # SIGNAL
+  if [[ $child ]]; then signalled+="$1 "; else heed "$1"; fi
 }
 
-on_signal() { # NAME NUMBER: someone ends the job
-  [[ ! $child ]] || note_signal "$1"
-  if [[ ! $child || $signal != null ]]; then # nothing to wait for, or asked again
-    signal="\"$1\""
-    exit "$((128 + $2))"
-  fi
-  signal="\"$1\"" signal_code=$((128 + $2))
+heed() { # SIGNAL
+  case $1 in
+    USR1 | USR2 | XCPU) [[ -e $jobdir/stop ]] || ask_to_stop walltime ;; # schedulers warn by these
+    *) end_by "$1" ;;
+  esac
+}
+
+end_by() { # SIGNAL: someone ends the job
+  local asked=$signal
+  signal="\"$1\"" signal_code=$((128 + $(kill -l "$1")))
+  [[ $child && $asked == null ]] || exit "$signal_code" # nothing to wait for, or asked again
   ask_to_stop request
   end_step "$child" &
   help_by "$!"
@@ -78,10 +83,15 @@ end_step() { # PID: leave a trainer time to save, then end the step
   read -rt 8 -u "$tick" || kill -KILL "$1"
 }
 
-trap on_walltime USR2
-trap 'on_signal TERM 15' TERM
-trap 'on_signal INT 2' INT
-trap 'on_signal HUP 1' HUP
+trap 'take TERM' TERM
+trap 'take INT' INT
+trap 'take HUP' HUP
+trap 'take USR1' USR1
+trap 'take USR2' USR2
+trap 'take ALRM' ALRM
+trap 'take PIPE' PIPE
+trap 'take XCPU' XCPU
+trap 'take XFSZ' XFSZ
 
 # --- Modules and files -----------------------------------------------------------------------------------------------
 # What changes in the environment from here on is handed to the ranks on all nodes.
@@ -333,19 +343,17 @@ end_job() { # CODE WORDS: abort, and end here
 # oversee NAME COMMAND...: run a process of the job to its end, watched, and return its code. Signals that come here go
 # on to it. A tag in its environment finds all that it starts, whoever their parent is by now.
 oversee() {
-  local tag="$HPCJOB_JOB_ID $1 $$" watcher code
+  local tag="$HPCJOB_JOB_ID $1 $$" watcher code signalled=''
   exec {watcher}> >(exec >/dev/null 2>&1 && watch "$1" "$tag")
-  child=''
-  trap 'pass_on HUP' HUP # before the start: a shell's background process ignores INT and QUIT unless they are trapped
-  trap 'pass_on INT' INT
-  trap 'pass_on QUIT' QUIT
-  trap 'pass_on TERM' TERM
-  if [[ ${HPCJOB_NOTIFY-} ]]; then # the scheduler tells every process of the end to come: the job's script acts on it
-    trap '' USR1 USR2
-  else
-    trap 'pass_on USR1' USR1
-    trap 'pass_on USR2' USR2
-  fi
+  # Before the start: a shell's background process ignores INT and QUIT unless they are trapped.
+  trap 'signalled+="HUP "' HUP
+  trap 'signalled+="INT "' INT
+  trap 'signalled+="QUIT "' QUIT
+  trap 'signalled+="TERM "' TERM
+  trap 'signalled+="USR1 "' USR1
+  trap 'signalled+="USR2 "' USR2
+  # The scheduler tells every process of the end to come: the job's script acts on it.
+  [[ ! ${HPCJOB_NOTIFY-} ]] || trap '' USR1 USR2
   (
     exec {watcher}>&-
     export HPCJOB_PROCESS=$tag
@@ -354,7 +362,7 @@ oversee() {
   child=$!
   trap '' PIPE # that the watcher may break
   tell "$child"
-  await "$child"
+  await "$child" pass_on
   tell ended
   return "$code"
 }
@@ -363,23 +371,32 @@ tell() { # WORD: to the watcher, which may have been killed
   { echo "$1" >&"$watcher"; } 2>/dev/null
 }
 
-# await PID: wait for a child, whatever signals come meanwhile (their traps call `note_signal`), and set `code`. bash is
-# asked only when the child is gone: it forgets one that ends in the moment in which a signal comes (a launcher ends whole
-# groups of processes), takes it for running, and would wait for ever.
+# await PID COMMAND: wait for a child, set `code`, and call COMMAND with each signal that comes meanwhile. Their traps only
+# add the name and a blank to `signalled`: bash (5.2) leaves a trap in the middle when the time of the `read` that it
+# interrupted runs out, and then runs no trap any more. And it is asked for the child only when that is gone: it forgets
+# one that ends in the moment in which a signal comes (a launcher ends whole groups of processes), takes it for running,
+# and would wait for ever.
 await() {
-  local tick
+  local tick last=KILL
   exec {tick}<> <(:) # a pipe on which nothing ever comes: reading from it waits without a process
-  signalled='' code=0
-  while is_alive "$1"; do read -rt 0.5 -u "$tick" || :; done
+  while is_alive "$1"; do
+    read -rt 0.5 -u "$tick" || :
+    heed_signals "$2"
+  done
   exec {tick}<&-
-  if is_lost "$1"; then
-    code=$((128 + ${signalled:-9}))
-    return 0
-  fi
-  signalled=once
-  while [[ $signalled ]]; do # else a trap ended the wait
-    signalled='' code=0
+  until is_lost "$1"; do
+    code=0
     wait "$1" 2>/dev/null || code=$?
+    [[ $signalled ]] || return 0 # else a trap has ended the wait
+    heed_signals "$2"
+  done
+  code=$((128 + $(kill -l "$last")))
+}
+
+heed_signals() { # COMMAND: call it with each signal that was noted
+  while [[ $signalled ]]; do
+    last=${signalled%% *} signalled=${signalled#* } # one command: no trap comes between
+    "$1" "$last"
   done
 }
 
@@ -393,13 +410,8 @@ is_lost() { # PID: gone, and bash takes it for running
   [[ ! -d /proc/$1 ]] && jobs -pr | grep -qx "$1"
 }
 
-note_signal() { # NAME: in its trap
-  signalled=$(kill -l "$1")
-}
-
 pass_on() { # SIGNAL
-  note_signal "$1"
-  [[ ! $child ]] || kill -s "$1" "$child" 2>/dev/null
+  kill -s "$1" "$child" 2>/dev/null || :
 }
 
 # end_as CODE: end as the overseen process did, by the same signal: launchers tell it from a code.
@@ -590,8 +602,9 @@ run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends 
   child=$!
   attend "$child" &
   help_by "$!"
-  await "$child"
+  await "$child" heed
   child=''
+  heed_signals heed
   for ((tries = 0; tries < 50; tries++)); do # the last lines of rank 0 may be on their way
     [[ -e $jobdir/rank0.open ]] || break
     sleep 0.1

@@ -6,7 +6,7 @@
 #$ -l h_rt=01:00:00
 #$ -j y
 # TSUBAME 4.0, Institute of Science Tokyo: made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 b0d60b8a09d0
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 91fa648ebefd
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail
@@ -23,12 +23,12 @@ rm -f "$jobdir"/{abort,outcome.json,rank0.open,stop} "$jobdir/${job_id}_exit.jso
 echo "hpcjob: $(date +%Y-%m-%dT%H:%M:%S%:z) job $job_id on $(uname -n):" '2 x 4 GPUs, 2 x 4 ranks, walltime 01:00:00; train (mpirun)'
 
 # --- End of the job: leave an exit record and no process ---------------------------------------------------------------
-step=null signal=null kind='' child='' helpers=()
+step=null signal=null signalled='' kind='' child='' helpers=()
 
 finish() {
   local code=$? record=$jobdir/${job_id}_exit.json
   trap - EXIT
-  trap '' TERM INT HUP USR2
+  trap '' TERM INT HUP USR1 USR2 ALRM PIPE XCPU XFSZ
   printf '{"code": %d, "signal": %s, "time": "%s", "host": "%s", "step": %s}\n' \
     "$code" "$signal" "$(date +%Y-%m-%dT%H:%M:%S%:z)" "$(uname -n)" "$step" >"$record.tmp" && mv "$record.tmp" "$record"
   kill -KILL "${helpers[@]}" ${child:+"$child"} 2>/dev/null || :
@@ -42,21 +42,26 @@ fail() { # WORDS: a check before the launch failed
 
 # The trainer looks for the file `stop` in each iteration, saves a checkpoint and ends.
 ask_to_stop() { # walltime|request
-  echo "$1" >"$jobdir/stop.tmp" && mv "$jobdir/stop.tmp" "$jobdir/stop"
+  { echo "$1" >"$jobdir/stop.tmp" && mv "$jobdir/stop.tmp" "$jobdir/stop"; } || echo "hpcjob: no file can be made in $jobdir"
 }
 
-on_walltime() {
-  [[ ! $child ]] || note_signal USR2
-  [[ -e $jobdir/stop ]] || ask_to_stop walltime
+# Every signal that would end this script is trapped: bash would leave a record with code 0. One that comes during a step
+# is heeded by `await`.
+take() { # SIGNAL
+  if [[ $child ]]; then signalled+="$1 "; else heed "$1"; fi
 }
 
-on_signal() { # NAME NUMBER: someone ends the job
-  [[ ! $child ]] || note_signal "$1"
-  if [[ ! $child || $signal != null ]]; then # nothing to wait for, or asked again
-    signal="\"$1\""
-    exit "$((128 + $2))"
-  fi
-  signal="\"$1\"" signal_code=$((128 + $2))
+heed() { # SIGNAL
+  case $1 in
+    USR1 | USR2 | XCPU) [[ -e $jobdir/stop ]] || ask_to_stop walltime ;; # schedulers warn by these
+    *) end_by "$1" ;;
+  esac
+}
+
+end_by() { # SIGNAL: someone ends the job
+  local asked=$signal
+  signal="\"$1\"" signal_code=$((128 + $(kill -l "$1")))
+  [[ $child && $asked == null ]] || exit "$signal_code" # nothing to wait for, or asked again
   ask_to_stop request
   end_step "$child" &
   help_by "$!"
@@ -75,10 +80,15 @@ end_step() { # PID: leave a trainer time to save, then end the step
   read -rt 8 -u "$tick" || kill -KILL "$1"
 }
 
-trap on_walltime USR2
-trap 'on_signal TERM 15' TERM
-trap 'on_signal INT 2' INT
-trap 'on_signal HUP 1' HUP
+trap 'take TERM' TERM
+trap 'take INT' INT
+trap 'take HUP' HUP
+trap 'take USR1' USR1
+trap 'take USR2' USR2
+trap 'take ALRM' ALRM
+trap 'take PIPE' PIPE
+trap 'take XCPU' XCPU
+trap 'take XFSZ' XFSZ
 
 # --- Modules and files -----------------------------------------------------------------------------------------------
 # What changes in the environment from here on is handed to the ranks on all nodes.
@@ -257,8 +267,9 @@ run_step() { # NAME COMMAND...: run a step to its end; a code other than 0 ends 
   child=$!
   attend "$child" &
   help_by "$!"
-  await "$child"
+  await "$child" heed
   child=''
+  heed_signals heed
   for ((tries = 0; tries < 50; tries++)); do # the last lines of rank 0 may be on their way
     [[ -e $jobdir/rank0.open ]] || break
     sleep 0.1

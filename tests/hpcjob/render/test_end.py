@@ -100,19 +100,19 @@ def test_a_stop_between_steps_starts_no_further_one(world: World) -> None:
     ]
     with job(world, world.plan("lab", steps=steps)) as started:
         started.wait_for(lambda: any(started.jobdir.glob("arrived1.*.env")), "start")
-        os.kill(started.script.pid, signal.SIGUSR2)
+        os.kill(started.script.pid, signal.SIGUSR1)  # a warning too: Grid Engine's s_rt, Slurm's --signal=B:USR1@300
         assert started.end() == 85
         assert not [*started.jobdir.glob("arrived2.*")]
 
 
-def test_a_command_is_ended_by_term(world: World) -> None:
-    """A command that is no training is not waited for; the record has the signal."""
+def test_a_command_is_ended_by_a_signal(world: World) -> None:
+    """A command that is no training is not waited for; the record has the signal, whichever would end a script."""
     case = world.plan("lab", launcher="srun", env={"WORK": "sleep 600"})
     with job(world, case) as started:
         started.wait_for(lambda: len([*started.jobdir.glob("arrived.*.env")]) == 4, "start of the ranks")
-        os.kill(started.script.pid, signal.SIGTERM)
-        assert started.all_gone() == 143
-        assert (record(started)["code"], record(started)["signal"]) == (143, "TERM")
+        os.kill(started.script.pid, signal.SIGALRM)
+        assert started.all_gone() == 142
+        assert (record(started)["code"], record(started)["signal"]) == (142, "ALRM")
 
 
 def test_ranks_that_ignore_signals_and_leave_their_session_are_ended(world: World) -> None:
@@ -309,29 +309,49 @@ def test_kill_of_one_process_ends_all(tmp_path: Path, launcher: str, victim: str
         assert record(started)["code"] not in (0, None)
 
 
-def test_child_that_ends_in_the_moment_of_a_signal_is_not_waited_for_for_ever(tmp_path: Path) -> None:
-    """Launchers end groups of processes at once; bash forgets one child of ten that dies while it takes a signal."""
-    common = Path(__file__).parents[3] / "templates" / "parts" / "common.sh"
+COMMON = Path(__file__).parents[3] / "templates" / "parts" / "common.sh"
+SLOWLY = 'slowly() { echo "$1" "$(sleep 0.7 && echo heeded)"; [[ $1 != TERM ]] || pass_on TERM; }'
+
+
+@contextmanager
+def waiting(folder: Path, command: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a script that waits for a child as jobs do, has ``command`` heed signals, and tells the code."""
     lines = [
-        f"builtin source {shlex.quote(str(common))}",
-        "tell() { :; }; watch() { :; }",
-        "sleep 100 &",  # a second child, or the wait would end for want of children
-        "child=''",
-        "trap 'pass_on TERM' TERM",
+        f"builtin source {shlex.quote(str(COMMON))}",
+        SLOWLY,
+        "sleep 100 >/dev/null &",  # a second child, or the wait would end for want of children
+        "signalled=''",
+        "for name in TERM USR1 USR2; do trap \"signalled+='$name '\" $name; done",
         "sleep 100 & child=$!",
         "echo ready",
-        "await $child",
+        f"await $child {command}",
         "echo $code",
     ]
-    (tmp_path / "wait.sh").write_text("\n".join(lines))
-    for _ in range(100):
-        command = ["bash", str(tmp_path / "wait.sh")]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as script:
+    (folder / "wait.sh").write_text("\n".join(lines))
+    words = ["bash", str(folder / "wait.sh")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as script:
+        try:
             assert script.stdout is not None
             assert script.stdout.readline() == "ready\n"
+            yield script
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(script.pid, signal.SIGKILL)
+
+
+def test_child_that_ends_in_the_moment_of_a_signal_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    """Launchers end groups of processes at once; bash forgets one child of ten that dies while it takes a signal."""
+    for _ in range(100):
+        with waiting(tmp_path, "pass_on") as script:
             os.killpg(script.pid, signal.SIGTERM)
-            try:
-                assert script.communicate(timeout=90)[0] == "143\n"
-            finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(script.pid, signal.SIGKILL)
+            assert script.communicate(timeout=90)[0] == "143\n"
+
+
+def test_what_is_done_for_a_signal_is_done_to_its_end(tmp_path: Path) -> None:
+    """A timed read that a trap interrupts cuts it off when the time is over, and bash then heeds no signal any more."""
+    with waiting(tmp_path, "slowly") as script:
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
+            os.kill(script.pid, number)
+            assert script.stdout is not None
+            assert script.stdout.readline() == f"{number.name.removeprefix('SIG')} heeded\n"
+        assert script.communicate(timeout=90)[0] == "143\n"
