@@ -5,18 +5,16 @@ from __future__ import annotations
 import click
 
 _WHERE = {
-    "bash": 'eval "$(hpcjob completion bash)"      in ~/.bashrc',
-    "zsh": 'eval "$(hpcjob completion zsh)"       in ~/.zshrc, after compinit',
+    "bash": 'eval "$(hpcjob completion bash)"     in ~/.bashrc',
+    "zsh": 'eval "$(hpcjob completion zsh)"      in ~/.zshrc, after compinit',
     "fish": "hpcjob completion fish > ~/.config/fish/completions/hpcjob.fish",
 }
 
 
-@click.command(
-    epilog="\b\n" + "\n".join(_WHERE.values()),
-)
+@click.command(epilog="\n  ".join(["\b\nExamples:", *_WHERE.values()]))
 @click.argument("shell", type=click.Choice(list(_WHERE)))
 def completion(shell: str) -> None:
-    """Print the completion script of a shell. Below is where it goes."""
+    """Print the script that teaches a shell to complete commands, jobs, profiles and job files."""
     from click.shell_completion import get_completion_class
 
     from hpcjob.cli.group import cli

@@ -51,7 +51,7 @@ def create(
     Examples:
       hpcjob env create -p abci3 --dest /groups/gxx/me/venv | less
       hpcjob env create -p abci3 --dest /groups/gxx/me/venv --run
-      hpcjob env create -p lab --cuda 12.4 --set modules.load='[cuda/12.4, python/3.12]' -o setup.sh
+      hpcjob env create -p lab --cuda 12.4 --set modules.load='[cuda/12.4]'
       hpcjob env create -p local --run
     """
     import sys

@@ -12,15 +12,15 @@ from hpcjob.cli.choosing import complete_log
 
 @click.command(short_help="Say why a job ended: one cause, one fix.")
 @click.argument("job", nargs=-1, metavar="[JOB|FILE|DIR|GLOB|-]...", shell_complete=complete_log)
-@click.option("--profile", metavar="NAME|FILE", help="Compare with this profile (default: the one of the job).")
+@click.option("--profile", metavar="NAME|FILE", help="Compare with this profile (default: the job's own).")
 @click.option(
     "--rules",
     multiple=True,
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help="Also try the rules of this file, before all others; may be given several times.",
+    help="Try the rules of this file before all others; may be repeated.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The verdict as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict as one JSON object.")
 def explain(job: tuple[str, ...], profile: str | None, rules: tuple[Path, ...], as_json: bool) -> int:
     """Say why a job ended, from its logs or any others.
 
@@ -39,7 +39,7 @@ def explain(job: tuple[str, ...], profile: str | None, rules: tuple[Path, ...], 
       hpcjob explain 12345 --json | jq -r '.exclude | join(",")'
 
     \b
-    The exit code tells the class:
+    The exit code tells what kind of cause it is:
       0 nothing wrong found                    72 versions, builds
       64 hardware                              73 configuration
       65 walltime or another limit             74 data or tokenizer

@@ -10,13 +10,13 @@ from neoxlite.common.printable import printable
 
 @click.command()
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=complete_recorded)
-@click.option("--force", is_flag=True, help="Also jobs that wait or run; they go on, and nothing here shows them.")
+@click.option("--force", is_flag=True, help="Forget jobs that wait or run, too: they go on, unseen.")
 def forget(jobs: tuple[str, ...], force: bool) -> int:
     """Leave jobs out of list, status, wait and completion from now on.
 
     For jobs whose state stays UNKNOWN, such as those of a cluster that is gone, and for those that you do not want to
-    see any more. Nothing is ended and no file is removed: the folder of the job stays, and `hpcjob attach ID DIR` puts
-    it into the list again. A job that waits or runs is refused: cancel it, or say --force.
+    see any more. JOB is as in `hpcjob status`. Nothing is ended and no file is removed: the job's folder stays, and
+    `hpcjob attach ID DIR` puts it into the list again. A job that waits or runs is refused: cancel it, or say --force.
 
     \b
     Examples:

@@ -11,16 +11,16 @@ _COMMANDS = {
     "render": ("hpcjob.cli.render:render", "Print the batch script of a job."),
     "submit": ("hpcjob.cli.submit:submit", "Submit a job, and follow it if requested."),
     "interactive": ("hpcjob.cli.interactive:interactive", "Start a shell on compute nodes, with a job's environment."),
-    "status": ("hpcjob.cli.status:status", "State of jobs."),
-    "list": ("hpcjob.cli.list:list_jobs", "Jobs you submitted, newest first."),
-    "show": ("hpcjob.cli.show:show", "Everything known of one job."),
+    "status": ("hpcjob.cli.status:status", "Show the state of jobs."),
+    "list": ("hpcjob.cli.list:list_jobs", "List jobs, newest first."),
+    "show": ("hpcjob.cli.show:show", "Show everything known of one job."),
     "tail": ("hpcjob.cli.tail:tail", "Follow a job's log: loss, NCCL, errors."),
     "explain": ("hpcjob.cli.explain:explain", "Say why a job ended: one cause, one fix."),
-    "plot": ("hpcjob.cli.plot:plot", "Draw losses and rates of runs; one HTML report."),
+    "plot": ("hpcjob.cli.plot:plot", "Draw losses and rates of runs, or make an HTML report."),
     "export": ("hpcjob.cli.export:export", "Turn logs into CSV, JSON lines or TensorBoard files."),
-    "watch": ("hpcjob.cli.watch:watch", "Live screen: jobs, states, losses, log."),
+    "watch": ("hpcjob.cli.watch:watch", "Watch jobs on a live screen: states, losses, log."),
     "wait": ("hpcjob.cli.wait:wait", "Wait for jobs to end; the exit code is the job's."),
-    "cancel": ("hpcjob.cli.cancel:cancel", "Cancel jobs."),
+    "cancel": ("hpcjob.cli.cancel:cancel", "End jobs."),
     "forget": ("hpcjob.cli.forget:forget", "Hide jobs from the list; the jobs and their files stay."),
     "hold": ("hpcjob.cli.hold:hold", "Keep waiting jobs from starting."),
     "release": ("hpcjob.cli.hold:release", "Release held jobs."),
@@ -34,7 +34,7 @@ _COMMANDS = {
 _EPILOG = """\b
 Exit codes: 0 done; 1 it failed; 2 wrong usage or refused input;
   64-79 what explain and profile check find; 130 Ctrl-C.
-  wait and submit --follow have the job's own.
+  wait and submit --follow have the job's own; wait: 75 it gave up.
 
 \b
 Files, below ~/.config/hpcjob and ~/.local/state/hpcjob
@@ -64,11 +64,12 @@ def cli() -> None:
 
     \b
     Examples:
-      hpcjob render --profile abci --nodes 2           the 2.7B run as a PBS script
-      hpcjob submit jobs/2.7B/dp.yml --profile lab     submit it to a Slurm cluster
-      hpcjob submit jobs/quickstart.yml --profile local --follow
-      hpcjob tail latest -f --loss                     loss, rate, tokens/s as they come
-      hpcjob wait latest                               exit with the job's own code
+      hpcjob submit -p local --follow        try it: a small model on this machine
+      hpcjob render -p abci --nodes 2        the 2.7B run as a PBS script
+      hpcjob submit jobs/2.7B/dp.yml -p lab  submit it to a Slurm cluster
+      hpcjob tail -f --loss                  its losses and rates, as they come
+      hpcjob explain                         why the newest job ended
+      hpcjob wait && hpcjob submit next.yml  the exit code is the job's own
 
     Any command takes --debug, which shows the traceback of an error.
     """

@@ -34,9 +34,9 @@ def interactive(job: str | None, dry_run: bool, script: bool, as_json: bool, **o
 
     \b
     Examples:
-      hpcjob interactive -p lab -n 2 -t 1h
+      hpcjob interactive -p lab -n 2 -t 1h       two nodes for an hour
       hpcjob interactive -p wisteria -A gg53     interactive-a: a node, 10 minutes
-      hpcjob interactive jobs/2.7B/dp.yml -p abci3 -A gxx --set modules='[cuda/12.4/12.4.1]'
+      hpcjob interactive jobs/2.7B/dp.yml -p abci3 -A gxx -t 30m
       hpcjob interactive -p tsubame -q gpu_1 -A tga-x --print
     """
     from hpcjob.errors import InputError

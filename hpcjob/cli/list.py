@@ -10,8 +10,8 @@ from hpcjob.states import State
 
 
 @click.command("list")
-@click.option("-n", "--lines", "count", type=click.IntRange(min=1), default=20, show_default=True, help="How many.")
-@click.option("--all", "everything", is_flag=True, help="All of them.")
+@click.option("-n", "--lines", "count", type=click.IntRange(min=1), default=20, metavar="N", help="How many (20).")
+@click.option("--all", "everything", is_flag=True, help="Show all of them.")
 @click.option(
     "--state",
     "wanted",
@@ -26,9 +26,9 @@ def list_jobs(count: int, everything: bool, wanted: tuple[str, ...], as_json: bo
 
     \b
     Examples:
-      hpcjob list
+      hpcjob list                                  the newest 20
       hpcjob list --all --state failed --state timeout
-      hpcjob list --json | jq -r .jobdir
+      hpcjob list --json | jq -r .jobdir           where their files are
     """
     from hpcjob.cli.choosing import load_index
     from hpcjob.cli.jobs import print_jobs

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 _PAGES = (".html", ".htm")
 
 
-@click.command(short_help="Draw losses and rates of runs; one HTML report.")
+@click.command(short_help="Draw losses and rates of runs, or make an HTML report.")
 @run_options
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Make a .html, .png, .svg or .pdf.",
+    help="Write this .html, .png, .svg or .pdf; one that exists is replaced.",
 )
 @click.option("-m", "--metric", "metrics", multiple=True, metavar="NAME", help="Only this quantity; may be repeated.")
 @click.option("--log", is_flag=True, help="Logarithmic scale (in the page: a switch).")
@@ -55,7 +55,7 @@ def plot(
       hpcjob plot 12345 12399 -o report.html  compare two in a page
       hpcjob plot 'logs/*.out.gz' -m loss     any trainer's logs
       hpcjob plot a.log b.log --merge         b went on where a ended
-      hpcjob plot latest -o loss.svg -m loss -m grad_norm --from 1000
+      hpcjob plot -o loss.svg -m loss -m grad_norm --from 1000
     """
     from hpcjob.errors import InputError
 

@@ -20,6 +20,11 @@ def list_profiles(as_json: bool) -> None:
 
     A profile in ./cluster_profiles, ~/.config/hpcjob/cluster_profiles or $HPCJOB_PATH comes before a shipped one of its
     name, which is that of its file.
+
+    \b
+    Examples:
+      hpcjob profile list
+      hpcjob profile list --json | jq -r 'select(.scheduler == "pbs") | .name'
     """
     import json
 
@@ -90,8 +95,8 @@ def check(name: str | None, write: str | None, force: bool, timeout: float, as_j
     \b
     Examples:
       hpcjob profile check -p abci3
-      hpcjob profile check -p lab --write ~/.config/hpcjob/cluster_profiles/ourlab.yml
-      hpcjob profile check -p lab --json | jq '.rows[] | select(.verdict == "differs")'
+      hpcjob profile check -p lab --write cluster_profiles/ourlab.yml
+      hpcjob profile check -p lab --json | jq '.rows[] | .verdict'
     """
     from hpcjob.cli.profile_check import run
 
@@ -102,7 +107,14 @@ def check(name: str | None, write: str | None, force: bool, timeout: float, as_j
 @click.argument("name", shell_complete=complete_profile)
 @click.option("--resolved", is_flag=True, help="Print the effective values, merged from all files, without comments.")
 def show(name: str, resolved: bool) -> None:
-    """Print a profile's file, comments and all; with `extends:` also those it starts from."""
+    """Print a profile's file, comments and all; with `extends:` also those it starts from.
+
+    \b
+    Examples:
+      hpcjob profile show abci3
+      hpcjob profile show abci3 > cluster_profiles/mine.yml   a copy to change
+      hpcjob profile show mine --resolved                     what holds at last
+    """
     from hpcjob.documents.writing import whole
     from hpcjob.loading.profiles import profile_chain, read_profile
 
@@ -121,7 +133,13 @@ def show(name: str, resolved: bool) -> None:
 @profile.command(short_help="Print the path of a profile's file.")
 @click.argument("name", required=False, shell_complete=complete_profile)
 def path(name: str | None) -> None:
-    """Print the path of a profile's file; without NAME the folders that are searched."""
+    """Print the path of a profile's file; without NAME the folders that are searched.
+
+    \b
+    Examples:
+      hpcjob profile path
+      $EDITOR "$(hpcjob profile path mine)"
+    """
     from hpcjob.loading.profiles import load_profile
     from hpcjob.resources import PROFILES, folders
 

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 @job_options
 @click.option("--output", "-o", metavar="FILE", type=click.Path(path_type=Path), help="Write the script to a file.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
-@click.option("--template", metavar="FILE", type=click.Path(path_type=Path), help="A template of your own.")
+@click.option(
+    "--template",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Use this template in the place of the scheduler's.",
+)
 @click.option("--point", type=click.IntRange(min=1), metavar="N", help="Which job of a sweep (default: the first).")
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @click.option("--json", "as_json", is_flag=True, help="Print the script and what it was made from as JSON.")
@@ -42,8 +47,9 @@ def render(
 
     \b
     Examples:
-      hpcjob render --profile abci --nodes 2
+      hpcjob render -p abci --nodes 2
       hpcjob render jobs/2.7B/dp.yml -p lab -n 4 -o job.sh && sbatch job.sh
+      hpcjob render my.yml -p lab --set train.set.train_iters=100 | less
     """
     import sys
 

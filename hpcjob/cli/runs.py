@@ -22,7 +22,7 @@ def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--merge/--no-merge",
             default=None,
-            help="All that is named is one run; or each log is one. Default: restarts are found out.",
+            help="Take all that is named for one run, or each log for one (default: restarts are recognised).",
         ),
         click.argument("jobs", nargs=-1, metavar="[JOB|FILE|DIR|GLOB|-]...", shell_complete=complete_log),
     ):

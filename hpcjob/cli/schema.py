@@ -10,10 +10,13 @@ import click
 def schema(what: str) -> None:
     """Print the JSON Schema of job files or profiles, for editors.
 
+    An editor with the YAML language server completes and checks a job file whose first line is
+    `# yaml-language-server: $schema=job.schema.json`.
+
     \b
-    Example, for an editor with the YAML language server:
+    Examples:
       hpcjob schema job > job.schema.json
-      # yaml-language-server: $schema=job.schema.json      (first line of a job file)
+      hpcjob schema profile > profile.schema.json
     """
     import json
 

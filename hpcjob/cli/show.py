@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("job", default="latest", metavar="[JOB]", shell_complete=complete_recorded)
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as one JSON object.")
 def show(job: str, as_json: bool) -> None:
     """Show one job (default: the newest): state and how it came there, script, command, files, exit record, outcome.
 
@@ -29,7 +29,7 @@ def show(job: str, as_json: bool) -> None:
 
     \b
     Examples:
-      hpcjob show
+      hpcjob show                            the newest job
       hpcjob show 12345 --json | jq .exit_record
     """
     from hpcjob.cli.choosing import load_index

@@ -11,7 +11,7 @@ from hpcjob.cli.choosing import complete_recorded
 
 @click.command()
 @click.argument("jobs", nargs=-1, metavar="[JOB]...", shell_complete=complete_recorded)
-@click.option("--elements", "-e", is_flag=True, help="A line for each element of an array.")
+@click.option("--elements", "-e", is_flag=True, help="Show a line for each element of an array.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def status(jobs: tuple[str, ...], elements: bool, as_json: bool) -> None:
     """Show the state of jobs: those named, or all that have not ended.
@@ -31,8 +31,8 @@ def status(jobs: tuple[str, ...], elements: bool, as_json: bool) -> None:
       hpcjob status              what waits and runs
       hpcjob status latest
       hpcjob status 12345 --json
-      hpcjob status 12345_7 12345_8
-      hpcjob status 12345 --elements
+      hpcjob status 12345_7      an element of an array
+      hpcjob status 12345 -e     each of its elements
     """
     from hpcjob.cli.choosing import chosen, load_index
     from hpcjob.cli.jobs import print_jobs

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--no-check",
     is_flag=True,
-    help="Submit although the job would fail: without a look at its files and configuration.",
+    help="Do not look at files and configuration first: submit what would fail.",
 )
 @click.option("--strict", is_flag=True, help="Refuse what would only be warned of.")
 @click.option("--json", "as_json", is_flag=True, help="Print each new job as one JSON object.")
@@ -57,11 +57,11 @@ def submit(
 
     \b
     Examples:
-      hpcjob submit jobs/2.7B/dp.yml --profile lab --nodes 2
-      hpcjob submit jobs/quickstart.yml --profile local --follow
+      hpcjob submit jobs/quickstart.yml -p local --follow
+      hpcjob submit jobs/2.7B/dp.yml -p lab --nodes 2
       hpcjob submit my.yml -p lab --set train.set.lr-decay-iters=1000 --dry-run
-      hpcjob submit prepare.yml train.yml evaluate.yml -p lab --chain
-      hpcjob submit evaluate.yml -p lab --after latest
+      hpcjob submit prepare.yml train.yml -p lab --chain   one after the other
+      hpcjob submit evaluate.yml -p lab --after latest     after the newest job
 
     With --follow, Ctrl-C ends the printing, not the job. Output that cannot be written (a full disk) stops no
     submission and does not change the exit code; the new ids are then told on stderr.

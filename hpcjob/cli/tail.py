@@ -22,21 +22,30 @@ def _count(context: click.Context, parameter: click.Parameter, value: str | None
 @click.command(short_help="Follow a job's log: loss, NCCL, errors.")
 @click.argument("job", nargs=-1, metavar="[JOB|FILE|DIR|-]...", shell_complete=complete_log)
 @click.option("-f", "--follow", is_flag=True, help="Go on as the log grows, until the run has ended.")
-@click.option("--loss", "view", flag_value="loss", help="One line an iteration: loss, rate, tokens/s, TFLOPS, ETA.")
+@click.option(
+    "--loss",
+    "view",
+    flag_value="loss",
+    help="A table: loss, learning rate, tokens/s, TFLOPS and ETA of each iteration.",
+)
 @click.option("--nccl", "view", flag_value="nccl", help="What NCCL says, by communicator and host, oddities first.")
 @click.option("--errors", "view", flag_value="errors", help="What went wrong, the cause first.")
 @click.option("--raw", "view", flag_value="lines", help="The lines as they are.")
 @click.option("--rank", metavar="N,N-N", help="Only these ranks: their files, or their lines.")
 @click.option("--host", metavar="NAME,NAME", help="Only these hosts: their files, or their lines.")
-@click.option("--grep", metavar="PATTERN", help="Only lines with this regular expression; without a view as they are.")
-@click.option("--since", metavar="TIME", help="From then on: 15m, 2h, 09:30, 2026-11-29T09:30.")
+@click.option(
+    "--grep",
+    metavar="PATTERN",
+    help="Only lines that match this regular expression; as with --raw unless a view is given.",
+)
+@click.option("--since", metavar="TIME", help="Only what was logged since then: 15m, 2h, 09:30, 2026-11-29T09:30.")
 @click.option(
     "-n",
     "--lines",
     "count",
     callback=_count,
     metavar="N|all",
-    help="The last N rows (20), or with --raw lines of each file (10); 'all' reads all. --nccl and --errors do.",
+    help="Show the last N rows (20), with --raw lines of each file (10), or all. --nccl and --errors read all.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for programs.")
 def tail(

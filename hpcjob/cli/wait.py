@@ -17,14 +17,15 @@ from neoxlite.common.printable import printable, tell
 def wait(jobs: tuple[str, ...], timeout: str | None, as_json: bool) -> int:
     """Wait until jobs have ended (default: all that wait or run); print each as it ends.
 
-    What a job waits for is told on stderr, once and when it changes. One submitted by hand that surely never starts (it
-    comes after a job that failed) is not waited for; the exit code is then 75.
+    JOB is as in `hpcjob status`. What a job waits for is told on stderr, once and when it changes. One submitted by
+    hand that surely never starts (it comes after a job that failed) is not waited for; the exit code is then 75.
 
     The exit code is the job's own (of several the largest): 85 saved for the walltime, 86 stopped on request, 87 a
     check before the launch failed; 1 where a job ended without a code of its own.
 
     \b
     Examples:
+      hpcjob wait                            until nothing waits or runs
       hpcjob wait latest && hpcjob submit next.yml
       hpcjob wait 12345 12346 --timeout 2h
     """

@@ -9,7 +9,7 @@ import click
 from hpcjob.cli.choosing import complete_recorded
 
 
-@click.command(short_help="Live screen: jobs, states, losses, log.")
+@click.command(short_help="Watch jobs on a live screen: states, losses, log.")
 @click.argument("jobs", nargs=-1, metavar="[JOB]...", shell_complete=complete_recorded)
 @click.option(
     "--interval",
@@ -23,7 +23,8 @@ from hpcjob.cli.choosing import complete_recorded
 def watch(jobs: tuple[str, ...], interval_s: float) -> None:
     """Watch jobs on a live screen: their states, the losses of the chosen one, and its log.
 
-    Without JOB: all that have not ended, and the last few that have. Needs the extra hpcjob[report].
+    JOB is as in `hpcjob status`; without it all that have not ended are shown, and the last few that have. Needs the
+    extra hpcjob[report].
 
     \b
     Keys: up, down  choose a job       t, Enter  its log alone, and back
@@ -33,7 +34,7 @@ def watch(jobs: tuple[str, ...], interval_s: float) -> None:
     \b
     Examples:
       hpcjob watch
-      hpcjob watch 12345 12346 --interval 30
+      hpcjob watch 12345 12346 --interval 30   query the scheduler less often
     """
     from hpcjob.errors import InputError
 

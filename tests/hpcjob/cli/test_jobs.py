@@ -7,12 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from hpcjob.cli import main
 from hpcjob.cli.choosing import obeyed
+from hpcjob.cli.group import cli
 from hpcjob.errors import SchedulerError
 from hpcjob.tracking.index import Index, read_index
 from hpcjob.tracking.records import Record
@@ -345,11 +349,27 @@ def test_attach_from_the_command_line(
     assert (status["id"], status["state"], status["reason"]) == ("4711", "PENDING", "Priority")
 
 
-@pytest.mark.parametrize("command", ["submit", "status", "list", "show", "wait", "cancel", "attach"])
-def test_help_has_examples(command: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """Each help shows lines to copy."""
-    assert main([command, "--help"]) == 0
-    assert f"  hpcjob {command}" in capfd.readouterr().out.partition("Examples:")[2]
+def test_every_help_is_a_page_of_a_manual() -> None:
+    """What it does in a sentence, lines to copy, a help for each option, and no line wider than a terminal."""
+    for command, name in commands_below(cli, "hpcjob"):
+        help_text = CliRunner().invoke(command, ["--help"], prog_name=name, terminal_width=80).output
+        assert not [line for line in help_text.splitlines() if len(line) > 80], name
+        assert (command.help or "").partition("\n\n")[0].endswith("."), name
+        assert all(one.help for one in command.params if isinstance(one, click.Option)), name
+        if not isinstance(command, click.Group):
+            assert name in help_text.partition("Examples:\n")[2], name
+
+
+def commands_below(group: click.Group, name: str) -> Iterator[tuple[click.Command, str]]:
+    """Yield a command and all below it, each with its words."""
+    yield group, name
+    for word in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), word)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands_below(command, f"{name} {word}")
+        else:
+            yield command, f"{name} {word}"
 
 
 @pytest.mark.parametrize("output", [">/dev/full", ">&-", ">/dev/full 2>/dev/full", "> >(exec true)"])
