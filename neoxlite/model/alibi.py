@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from neoxlite.model.position_tables import PositionTables
+
 FEATURES = 8
 """Appended to a head: five are used, and fused kernels want a multiple of eight."""
 _EXACT = 256
@@ -48,7 +50,7 @@ class Alibi:
     def __init__(self, heads: int, first: int, count: int, head_size: int):
         self._slopes = alibi_slopes(heads)[first : first + count]
         self._scale = math.sqrt(head_size)
-        self._tables: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
+        self._tables = PositionTables(self._make)
 
     def extend(self, q: Tensor, k: Tensor, v: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
         """Append `FEATURES` to the last dimension; the dot product is to be divided by the root of the head's size.
@@ -65,25 +67,23 @@ class Alibi:
     def tables(self, length: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return the features of queries (heads, positions, `FEATURES`) and of keys (positions, `FEATURES`).
 
-        Positions are split, and slopes are the sum of two numbers of ``dtype``: the products are exact.
+        There are at least ``length`` positions.
         """
-        cached = self._tables.get((device, dtype))
-        if cached is None or cached[1].shape[0] < length:
-            slopes = torch.tensor(self._slopes, dtype=torch.float64, device=device) * self._scale
-            positions = torch.arange(length, device=device)
-            high = slopes.to(dtype)
-            low = (slopes - high).to(dtype)
-            constant = (-slopes[:, None] * positions).clamp(min=-_LARGEST).to(dtype)
-            rates = [rate[:, None].expand(-1, length) for rate in (high, low, high, low)]
-            nothing = torch.zeros_like(constant)
-            of_queries = torch.stack((constant, *rates, *[nothing] * (FEATURES - 5)), -1)
-            coarse, fine = (positions // _EXACT * _EXACT).to(dtype), (positions % _EXACT).to(dtype)
-            zero = torch.zeros_like(fine)
-            of_keys = torch.stack((zero + 1, coarse, coarse, fine, fine, *[zero] * (FEATURES - 5)), -1)
-            cached = (of_queries, of_keys)
-            if device.type != "meta":
-                self._tables[device, dtype] = cached
-        return cached
+        return self._tables.get(length, device, dtype)
+
+    def _make(self, length: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Positions are split, and slopes are the sum of two numbers of ``dtype``: the products are exact."""
+        slopes = torch.tensor(self._slopes, dtype=torch.float64, device=device) * self._scale
+        positions = torch.arange(length, device=device)
+        high = slopes.to(dtype)
+        low = (slopes - high).to(dtype)
+        constant = (-slopes[:, None] * positions).clamp(min=-_LARGEST).to(dtype)
+        rates = [rate[:, None].expand(-1, length) for rate in (high, low, high, low)]
+        nothing = torch.zeros_like(constant)
+        of_queries = torch.stack((constant, *rates, *[nothing] * (FEATURES - 5)), -1)
+        coarse, fine = (positions // _EXACT * _EXACT).to(dtype), (positions % _EXACT).to(dtype)
+        zero = torch.zeros_like(fine)
+        return of_queries, torch.stack((zero + 1, coarse, coarse, fine, fine, *[zero] * (FEATURES - 5)), -1)
 
     def bias(self, length: int, device: torch.device) -> Tensor:
         """Return the penalty itself, (heads, length, length) in fp32."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from neoxlite.model.position_tables import PositionTables
+
 _BASE = 10000.0
 
 
@@ -13,15 +15,14 @@ class Sinusoids:
 
     def __init__(self, size: int):
         self.size = size
-        self._tables: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+        self._tables = PositionTables(self._make)
 
     def table(self, end: int, device: torch.device, dtype: torch.dtype) -> Tensor:
         """Return the rows of positions 0 ... end - 1."""
-        cached = self._tables.get((device, dtype))
-        if cached is None or cached.shape[0] < end:
-            exponents = torch.arange(0, self.size, 2, dtype=torch.float32, device=device) / self.size
-            angles = torch.outer(torch.arange(end, dtype=torch.float32, device=device), _BASE**-exponents)
-            cached = torch.cat((angles.sin(), angles.cos()), dim=-1).to(dtype)
-            if device.type != "meta":
-                self._tables[device, dtype] = cached
-        return cached[:end]
+        (table,) = self._tables.get(end, device, dtype)
+        return table[:end]
+
+    def _make(self, length: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor]:
+        exponents = torch.arange(0, self.size, 2, dtype=torch.float32, device=device) / self.size
+        angles = torch.outer(torch.arange(length, dtype=torch.float32, device=device), _BASE**-exponents)
+        return (torch.cat((angles.sin(), angles.cos()), dim=-1).to(dtype),)

@@ -16,6 +16,7 @@ from neoxlite.model.attention import SelfAttention
 from neoxlite.model.cache import KeyValueCache
 from neoxlite.model.gpt import GPTModel
 from neoxlite.model.init import initialise
+from neoxlite.model.position_tables import PositionTables
 from neoxlite.model.spec import ModelSpec
 from neoxlite.parallel.topology import Topology
 
@@ -137,3 +138,19 @@ def test_the_cache_recomputation_and_dropout_see_the_same(name: str) -> None:
         losses.append((loss.detach(), *(parameter.grad for parameter in other.parameters())))
     for others in losses[1:]:
         torch.testing.assert_close(others, losses[0], rtol=1e-4, atol=1e-5)
+
+
+def test_tables_grow_by_doubling() -> None:
+    """Generation asks for one position more with each token; the tables of each dtype are made a few times only."""
+    lengths: list[int] = []
+
+    def make(length: int, device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor]:
+        lengths.append(length)
+        return (torch.arange(length, dtype=dtype, device=device).unsqueeze(-1),)
+
+    tables = PositionTables(make)
+    for length in range(10, 100):
+        assert tables.get(length, torch.device("cpu"), torch.float32)[0][length - 1].item() == length - 1
+    tables.get(200, torch.device("cpu"), torch.float32)
+    tables.get(7, torch.device("cpu"), torch.bfloat16)
+    assert lengths == [10, 20, 40, 80, 160, 320, 7]
