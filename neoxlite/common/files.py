@@ -37,3 +37,12 @@ def write_whole(path: Path, data: str | bytes, *, mode: int = 0o644) -> None:
     """Write ``data`` (text as UTF-8) to ``path``, whole or not at all. Raises OSError as `replacing` does."""
     with replacing(path, mode=mode) as file:
         file.write(data.encode() if isinstance(data, str) else data)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush the names in a folder to the disk. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -31,6 +31,7 @@ class Family:
 
 
 def common_obstacles(spec: ModelSpec) -> list[str]:
+    """Return what no architecture here has, as `Family.obstacles`."""
     return [] if spec.pos_emb == "rotary" else [f"pos_emb: {spec.pos_emb} (it has rotary positions)"]
 
 
@@ -42,6 +43,7 @@ def window_obstacles(spec: ModelSpec) -> list[str]:
 
 
 def common_config(spec: ModelSpec) -> dict[str, Any]:
+    """Return the entries of config.json that all have under the same names."""
     return {
         "vocab_size": spec.padded_vocab_size,
         "hidden_size": spec.hidden_size,
@@ -57,6 +59,7 @@ def common_config(spec: ModelSpec) -> dict[str, Any]:
 
 
 def common_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of those entries, the inverse of `common_config`. Raises CheckpointError as `number_of`."""
     return {
         "num_layers": number_of(config, "num_hidden_layers"),
         "hidden_size": number_of(config, "hidden_size"),
@@ -70,6 +73,7 @@ def common_keys(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def number_of(config: Mapping[str, Any], key: str) -> int:
+    """Return a size in config.json. Raises CheckpointError if it is no whole number from 1 up."""
     value = config.get(key)
     if type(value) is not int or value < 1:
         raise CheckpointError(f"config.json: {key} is {value!r}, not a number from 1 up", hint="copy the folder again")
@@ -77,6 +81,7 @@ def number_of(config: Mapping[str, Any], key: str) -> int:
 
 
 def float_of(config: Mapping[str, Any], key: str, default: float) -> float:
+    """Return a number in config.json, ``default`` where it is left out. Raises CheckpointError if it is none."""
     value = config.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise CheckpointError(f"config.json: {key} is {value!r}, not a number", hint="copy the folder again")
@@ -84,6 +89,7 @@ def float_of(config: Mapping[str, Any], key: str, default: float) -> float:
 
 
 def refused(key: str, value: Any, reason: str) -> CheckpointError:
+    """Return the error of an entry of config.json that asks for what neoxlite has not."""
     return CheckpointError(
         f"config.json: {key}: {value!r} cannot be read: {reason}", hint="this model is not convertible"
     )
@@ -125,6 +131,7 @@ def given_or_zeros(weights: Mapping[str, Weight], name: str, shape: tuple[int, .
 
 
 def needed(weights: Mapping[str, Weight], name: str) -> Weight:
+    """Return a weight that the model cannot go without. Raises CheckpointError if the folder has none of that name."""
     if name not in weights:
         raise CheckpointError(f"the folder has no weight {name}", hint="copy the folder again")
     return weights[name]

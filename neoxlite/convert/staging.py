@@ -10,6 +10,7 @@ from pathlib import Path
 
 from neoxlite.checkpoint.disk import remedy
 from neoxlite.checkpoint.owner import Owner
+from neoxlite.common.files import sync_folder
 from neoxlite.common.paths import exists, is_dir, is_file
 from neoxlite.convert.sizes import size_texts
 from neoxlite.errors import CheckpointError
@@ -91,12 +92,3 @@ def write_file(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
