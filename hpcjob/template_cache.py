@@ -13,7 +13,7 @@ import jinja2
 from jinja2.bccache import Bucket
 
 from hpcjob import __version__
-from hpcjob.home import expanded
+from hpcjob.home import cache_folder
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -48,15 +48,15 @@ class _FileCache(jinja2.BytecodeCache):
 
 
 def template_cache() -> jinja2.BytecodeCache | None:
-    """Return the cache in ``$XDG_CACHE_HOME/hpcjob`` (by default ``~/.cache``), or None where it cannot be had safely.
+    """Return the cache in the folder of caches, or None where it cannot be had safely.
 
     What is cached is run, so the folder must be the user's own and writable by nobody else. An entry holds a digest of
     its template's text, and the folder's name the versions that wrote it.
     """
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    folder = expanded(base) / "hpcjob" / f"templates-{__version__}-{jinja2.__version__}"
-    if not folder.is_absolute():  # no home is known
+    above = cache_folder()
+    if above is None:
         return None
+    folder = above / f"templates-{__version__}-{jinja2.__version__}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()

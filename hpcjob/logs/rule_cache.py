@@ -7,12 +7,11 @@ quota, a home that is read-only, damage.
 from __future__ import annotations
 
 import contextlib
-import os
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from hpcjob.home import expanded
+from hpcjob.home import cache_folder
 
 _PREFIX = "log-rules-"
 
@@ -29,10 +28,11 @@ def key_of(contents: Iterable[bytes]) -> str:
 
 
 def read(key: str) -> bytes | None:
-    """Return what is kept in ``$XDG_CACHE_HOME/hpcjob`` (by default ``~/.cache``), None if there is nothing."""
+    """Return what is kept in the folder of caches, None if there is nothing."""
+    folder = cache_folder()
     try:
-        return (_folder() / key).read_bytes()
-    except (OSError, RuntimeError):
+        return None if folder is None else (folder / key).read_bytes()
+    except OSError:
         return None
 
 
@@ -40,8 +40,10 @@ def write(key: str, data: bytes) -> None:
     """Keep it, at once, since another process may read it; what other versions kept goes."""
     import tempfile
 
-    with contextlib.suppress(OSError, RuntimeError):
-        folder = _folder()
+    folder = cache_folder()
+    if folder is None:
+        return
+    with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for old in folder.glob(f"{_PREFIX}*"):
             old.unlink(missing_ok=True)
@@ -49,7 +51,3 @@ def write(key: str, data: bytes) -> None:
             written = Path(beside) / key
             written.write_bytes(data)
             written.replace(folder / key)
-
-
-def _folder() -> Path:
-    return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "hpcjob"

@@ -12,6 +12,7 @@ import yaml
 
 from hpcjob.logs import rule_cache, rulebook
 from hpcjob.logs.lazy import lazy
+from hpcjob.template_cache import template_cache
 
 
 def test_a_lazy_pattern_is_used_as_a_compiled_one() -> None:
@@ -51,6 +52,15 @@ def test_a_changed_file_is_read_anew_and_a_missing_home_costs_nothing_but_time(
     rule_cache.write("log-rules-x", b"x")
     assert rule_cache.read("log-rules-x") is None
     assert rulebook.shipped.__wrapped__()
+
+
+def test_nothing_is_kept_where_nobody_knows_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without HOME and without an entry in the password file: no folder called ~ is made here."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("os.path.expanduser", str)
+    rule_cache.write("log-rules-x", b"x")
+    assert (rule_cache.read("log-rules-x"), template_cache(), list(tmp_path.iterdir())) == (None, None, [])
 
 
 def test_the_default_view_of_a_file_imports_neither_yaml_nor_the_verdict(tmp_path: Path) -> None:
