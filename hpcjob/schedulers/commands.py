@@ -103,9 +103,26 @@ def run(
     environment = clean_environment(os.environ)
     if not translate:
         environment["LC_ALL"] = "C"
+    with _started(argv, cwd, environment) as child:
+        try:
+            out, err = _output(child, name or argv[0], timeout_s)
+        except subprocess.TimeoutExpired:
+            _kill(child)
+            raise CommandTimeoutError(
+                f"{name or argv[0]}: no answer in {timeout_s:g} s",
+                hint="the scheduler may be busy; try again in a minute",
+            ) from None
+        except BaseException:
+            _kill(child)
+            raise
+    return Finished(tuple(argv), child.returncode, _text(out), _text(err))
+
+
+def _started(argv: Sequence[str], cwd: Path | None, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a command. Raises SchedulerError: there is no such command, or no folder to start it in."""
     try:
         # A session of its own: its children end with it, and Ctrl-C does not tear a submission in the middle.
-        child = subprocess.Popen(
+        return subprocess.Popen(
             argv,
             cwd=cwd,
             env=environment,
@@ -123,19 +140,6 @@ def run(
         ) from None
     except OSError as error:
         raise CommandMissingError(f"{argv[0]}: {error.strerror}", hint="check that you may execute it") from None
-    with child:
-        try:
-            out, err = _output(child, name or argv[0], timeout_s)
-        except subprocess.TimeoutExpired:
-            _kill(child)
-            raise CommandTimeoutError(
-                f"{name or argv[0]}: no answer in {timeout_s:g} s",
-                hint="the scheduler may be busy; try again in a minute",
-            ) from None
-        except BaseException:
-            _kill(child)
-            raise
-    return Finished(tuple(argv), child.returncode, _text(out), _text(err))
 
 
 def _output(child: subprocess.Popen[bytes], name: str, timeout_s: float) -> tuple[bytes, bytes]:
