@@ -51,7 +51,7 @@ class HpcjobJobEnvironment(FunctionJobEnvironment):
 def hostnames() -> list[str]:
     """Return the nodes of the job, as its script wrote them down."""
     try:
-        lines = (Path(os.environ["HPCJOB_JOBDIR"]) / "hostfile").read_text().splitlines()
+        lines = (Path(os.environ["HPCJOB_JOBDIR"]) / "hostfile").read_text(encoding="utf-8").splitlines()
     except (OSError, KeyError):
         return []
     return [line.split()[0] for line in lines if line.strip()]
@@ -67,6 +67,6 @@ def _warn(number: signal.Signals) -> None:
 
 def _asked(stop: Path) -> bool:
     try:
-        return stop.read_text().strip() == "walltime"
+        return stop.read_text(encoding="utf-8").strip() == "walltime"
     except OSError:
         return False

@@ -148,7 +148,7 @@ class FunctionJob(WatchedJob[core.R]):
         """Tell the job that its walltime is near, as its script does in time (for tests)."""
         while self._follow():
             pass
-        (self.ref.jobdir / "stop").write_text("walltime\n")
+        (self.ref.jobdir / "stop").write_text("walltime\n", encoding="utf-8")
 
     def _get_outcome_and_result(self) -> tuple[str, Any]:
         """Return the pickle: ("success", result) or ("error", trace).

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcjob.arrays import parse_spec
 from hpcjob.errors import InputError
 from hpcjob.logs.reading import Reader
 from hpcjob.logs.sources import JobFiles, Kind, Source, classify, plain_name
@@ -146,11 +147,10 @@ def _same_run(record: Record, later: Record) -> bool:
 
 def _part(record: Record, like: Record) -> list[Record]:
     """Return of an array the element with the index of ``like``, and of any other job itself."""
-    from hpcjob.tracking.lookup import elements
-
     if record.array is None:
         return [record]
-    return [one for one in elements(record) if one.index == like.index] if like.element_of is not None else []
+    has_it = like.element_of is not None and like.index in parse_spec(record.array)
+    return [record.element(like.index)] if has_it else []
 
 
 def _groups(logs: Sequence[_Named]) -> list[list[_Named]]:
