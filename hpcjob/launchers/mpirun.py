@@ -22,7 +22,7 @@ def start(plan: Plan, per_node: int) -> list[Word]:
     counted (OVERSUBSCRIBE). Inside Slurm the allocation is used, elsewhere the hostfile.
     """
     given = plan.profile.launcher.mpirun_args
-    words: list[Word] = [ScriptText('"$mpirun"'), "-np", str(plan.nodes * per_node)]
+    words: list[Word] = [*_cpus_of_node(plan), ScriptText('"$mpirun"'), "-np", str(plan.nodes * per_node)]
     if plan.profile.scheduler.type != "slurm":
         words += ["--hostfile", ScriptText('"$jobdir/hostfile"')]
     if has_option(given, "--map-by"):
@@ -32,6 +32,16 @@ def start(plan: Plan, per_node: int) -> list[Word]:
     if not has_option(given, "--bind-to"):
         words += ["--bind-to", "none"]
     return [*words, *_interface(plan), *given]
+
+
+def _cpus_of_node(plan: Plan) -> list[Word]:
+    """Inside Slurm mpirun starts a daemon a node by srun, which needs the CPUs of all ranks there, not those of one.
+
+    Source: srun(1), --cpus-per-task, which implies --exact; later PRRTE asks for a node's CPUs itself.
+    """
+    if plan.profile.scheduler.type != "slurm" or not plan.cpus_per_proc:
+        return []
+    return ["env", f"SRUN_CPUS_PER_TASK={plan.cpus_per_proc * plan.procs_per_node}"]
 
 
 def _interface(plan: Plan) -> list[str]:

@@ -12,7 +12,7 @@ from hpcjob.naming import check_name
 from hpcjob.plan import Plan
 from hpcjob.planning.limits import at_queue, queue_of, short_walltime, walltime_s, where
 from hpcjob.planning.steps import planned_steps
-from hpcjob.planning.topology import check_gpus, check_ranks, gpus_per_node, idle_gpus, procs_per_node
+from hpcjob.planning.topology import check_gpus, check_ranks, cpus_per_proc, gpus_per_node, idle_gpus, procs_per_node
 from hpcjob.profile import ClusterProfile
 from hpcjob.schedulers.directives import about_name
 from hpcjob.source import Source
@@ -66,7 +66,7 @@ def make_plan(
         nodes=job.nodes,
         gpus_per_node=gpus,
         procs_per_node=procs,
-        cpus_per_proc=job.cpus_per_gpu,
+        cpus_per_proc=cpus_per_proc(job, profile, procs, gpus),
         memory_gib=None if job.memory is None else parse_memory_gib(job.memory),
         walltime_s=limit_s,
         stop_before_s=min(job.stop_before_s, limit_s // _PART_TO_SAVE),

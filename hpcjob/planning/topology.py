@@ -24,6 +24,21 @@ def procs_per_node(job: JobFile, gpus: int) -> int:
     return (job.procs_per_node or gpus or 1) if job.kind == "train" else 1
 
 
+def cpus_per_proc(job: JobFile, profile: ClusterProfile, procs: int, gpus: int) -> int | None:
+    """Return the CPU cores that each rank asks for; None: nothing is asked.
+
+    Slurm gives a task one core unless it is asked for more, and srun binds it to that one. So a rank asks there for its
+    GPU's share of the node's cores, where the profile tells them and no raw directive asks for others.
+    """
+    of_node = profile.node.cores
+    raw = [*profile.scheduler.extra, *job.extra]
+    if job.cpus_per_gpu or profile.scheduler.type != "slurm" or not gpus or not of_node:
+        return job.cpus_per_gpu
+    if any(line.strip().startswith(("-c", "--cpus-per-")) for line in raw):
+        return None
+    return max(1, of_node * gpus // profile.node.gpus // procs)
+
+
 def check_gpus(gpus: int, profile: ClusterProfile, where: str) -> None:
     """Refuse more GPUs than a node of ``where`` has.
 

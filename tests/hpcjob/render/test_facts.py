@@ -117,6 +117,23 @@ def test_srun_takes_cpus_per_task_again() -> None:
     """Since Slurm 22.05 srun ignores what sbatch was given; a node's agent gets the CPUs of all its ranks."""
     assert "--cpus-per-task=8" in render(plan("lab", launcher="srun", cpus_per_gpu=8)).split("run_step '")[-1]
     assert "--cpus-per-task=64" in render(plan("lab", launcher="torchrun", cpus_per_gpu=8))
+    by_mpirun = [plan(where, launcher="mpirun", cpus_per_gpu=8) for where in ("lab", "abci3")]
+    told = ['env SRUN_CPUS_PER_TASK=64 "$mpirun" -np 16' in render(made) for made in by_mpirun]
+    assert told == [True, False], "Open MPI starts its daemons by srun, one a node"
+
+
+def test_a_rank_asks_slurm_for_its_gpus_share_of_the_cores() -> None:
+    """Slurm gives a task one CPU unless asked, and srun binds it to that: sbatch(1), --cpus-per-task."""
+    cores = profile("lab", node={"cores": 64})
+    script = render(plan(cores, launcher="srun"))
+    assert "#SBATCH --cpus-per-task=8" in directives(script)
+    assert script.count("--cpus-per-task=8") == 2
+    assert "OMP_NUM_THREADS=8" in script
+    assert "#SBATCH --cpus-per-task=16" in directives(render(plan(cores, procs_per_node=4)))
+    assert "#SBATCH --cpus-per-task=8" in directives(render(plan(cores, gpus_per_node=2)))
+    assert "#SBATCH --cpus-per-task=3" in directives(render(plan(cores, cpus_per_gpu=3)))
+    for unasked in (plan("lab"), plan(cores, kind="cpu"), plan(cores, extra=["--cpus-per-gpu=6"])):
+        assert "cpus-per-task" not in render(unasked)
 
 
 def test_gres_where_the_profile_says_so() -> None:
