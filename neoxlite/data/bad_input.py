@@ -41,17 +41,17 @@ class BadInput:
 
     def _meet(self, error: DataError) -> None:
         if not self.skip:
-            hints = [error.hint.rstrip(".")] if error.hint else []
-            hint = "; ".join([*hints, "to leave out what is damaged: --on-error skip"])
+            hints = [error.hint] if error.hint else []
+            hint = "; ".join([*hints, "to skip what is damaged: --on-error skip"])
             raise DataError(error.message, hint=hint) from error
         if len(self.messages) < _SHOWN:
             self.messages.append(error.message)
-            _LOG.warning("left out: %s", error.message)
+            _LOG.warning("skipped: %s", error.message)
 
     def summary(self) -> str | None:
         """Return one line on what was left out; None if nothing was."""
         if not self.documents and not self.files:
             return None
-        parts = [f"left out: {counted(self.documents, 'damaged document')}"] if self.documents else []
+        parts = [f"skipped: {counted(self.documents, 'damaged document')}"] if self.documents else []
         parts += [f"broken off: {counted(self.files, 'file')}"] if self.files else []
         return f"{'; '.join(parts)}; the first: {self.messages[0]}"

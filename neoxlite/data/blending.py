@@ -26,7 +26,7 @@ def normalize_weights(weights: Sequence[float], key: str = "weights") -> list[fl
     total = sum(weights)
     if not weights or any(weight < 0 or not math.isfinite(weight) for weight in weights) or total <= 0:
         raise DataError(
-            f"{key}: {list(weights)} must be numbers from 0 up, not all zero", hint="Give one weight for each dataset."
+            f"{key}: {list(weights)} must be numbers from 0 up, not all zero", hint="give one weight for each dataset"
         )
     return [weight / total for weight in weights]
 
@@ -64,7 +64,7 @@ def blend_order(weights: Sequence[float], size: int) -> tuple[npt.NDArray[np.uin
         DataError: there are more than 254 datasets.
     """
     if len(weights) > MAX_DATASETS:
-        raise DataError(f"{len(weights)} datasets in one list; at most {MAX_DATASETS} can be mixed", hint="Merge some.")
+        raise DataError(f"{len(weights)} datasets in one list; at most {MAX_DATASETS} can be mixed", hint="merge some")
     order, within = _order(np.array(weights), size), np.empty(size, np.int64)
     for number in range(len(weights)):
         own = order == number

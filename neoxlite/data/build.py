@@ -137,7 +137,7 @@ def epoch_iterations(samples: int, epochs: int, *, micro_batches: int, gradient_
 def samples_wanted(cfg: DataSettings) -> tuple[int, int, int]:
     """Return the samples that training, validation and testing read in all (data_utils.py at ea7aefd8)."""
     if cfg.train_iters is None:
-        raise DataError("train_iters is not set, so the samples to prepare are not known", hint="Set train_iters.")
+        raise DataError("train_iters is not set, so the samples to prepare are not known", hint="set train_iters")
     evaluations = cfg.train_iters // cfg.eval_interval + 1 if cfg.eval_interval else 1
     batch = cfg.train_batch_size
     return cfg.train_iters * batch, evaluations * cfg.eval_iters * batch, cfg.eval_iters * batch
@@ -186,7 +186,7 @@ class _Builder:
         if cfg.data_path and any(lists):
             raise DataError(
                 "data_path and train_data_paths/valid_data_paths/test_data_paths are both set",
-                hint="Keep data_path (divided by split), or the lists (one for each split).",
+                hint="keep data_path (divided by split), or the lists (one for each split)",
             )
         parts: list[GPTDataset | BlendedDataset | None]
         if any(lists):
@@ -200,7 +200,7 @@ class _Builder:
                 for split, documents, count in zip(SPLITS, ranges, wanted, strict=True)
             ]
         else:
-            raise DataError("no data: neither data_path nor train_data_paths is set", hint="Set data_path: PREFIX")
+            raise DataError("no data: neither data_path nor train_data_paths is set", hint="set data_path: PREFIX")
         return DataSets(parts[0], parts[1], parts[2], tuple(self._sources))
 
     def _mixture(
@@ -216,7 +216,7 @@ class _Builder:
         if len(weights) != len(paths):
             raise DataError(
                 f"{split}_data_weights has {len(weights)} weights for {len(paths)} {split}_data_paths",
-                hint="Give one weight for each dataset.",
+                hint="give one weight for each dataset",
             )
         weights = normalize_weights(weights, f"{split}_data_weights")
         counts = [None] * len(weights) if wanted is None else samples_per_dataset(weights, wanted)
@@ -224,7 +224,7 @@ class _Builder:
         for number, (dataset, count, weight) in enumerate(zip(datasets, counts, weights, strict=True)):
             member = self._samples(split, f"{split}_{number}", dataset, range(len(dataset)), count, weight)
             if member is None:
-                raise DataError(f"{dataset.prefix} has no documents", hint=f"Take it out of {split}_data_paths.")
+                raise DataError(f"{dataset.prefix} has no documents", hint=f"take it out of {split}_data_paths")
             members.append(member)
         lengths = [len(member) for member in members]
         order, within = build_blend(datasets[0].prefix, split, weights, lengths, is_builder=self._is_builder)
@@ -255,6 +255,6 @@ def _check_epochs(request: IndexRequest) -> None:
     epochs = epochs_needed(tokens, request.seq_length, request.num_samples)
     told = f"{epochs:,} epochs of {tokens:,} tokens for {request.num_samples:,} samples of {request.seq_length} tokens"
     if epochs > _MAX_EPOCHS:
-        raise DataError(told, hint="Give more text, a larger share of split, or fewer train_iters.")
+        raise DataError(told, hint="give more text, a larger share of split, or fewer train_iters")
     if epochs > _MANY_EPOCHS:
         _LOG.warning("%s: %s", request.dataset.prefix, told)

@@ -56,7 +56,7 @@ def decompressed(raw: IO[bytes], suffix: str) -> IO[bytes]:
 def damage(error: BaseException) -> str:
     """Say to a user what is wrong with a file, from an error of `damage_errors`."""
     if isinstance(error, EOFError):
-        return "the compressed file is cut off"
+        return "the compressed file is truncated"
     if isinstance(error, OSError) and error.errno is not None:
         return error.strerror or str(error)
     return f"the compressed file is damaged ({error})"

@@ -121,7 +121,7 @@ def _tokenized(
     try:
         return tokenize_files(files, str(prefix), tokenizer, options, report=report)
     except DataError as error:  # its hint names options of `neoxlite tokenize`
-        hint = None if prefix.parent.name == STDLIB else "Fetch it again, with -f, or put a whole file in its place."
+        hint = None if prefix.parent.name == STDLIB else "fetch it again, with -f, or put a complete file in its place"
         raise DataError(error.message, hint=hint) from error
 
 
@@ -138,7 +138,7 @@ def _files_of(name: str, own: Path, *, download: bool, again: bool) -> list[Path
             if not download:
                 raise DataError(
                     f"{name}: {path} is not there",
-                    hint=f"Where there is internet, add --download, or save {url} as that file.",
+                    hint=f"where there is internet, add --download, or save {url} as that file",
                 )
             _fetch(url, path)
         files.append(path)
@@ -152,14 +152,14 @@ def _fetch(url: str, path: Path) -> None:
             shutil.copyfileobj(answer, file, 1 << 20)
             expected = answer.headers.get("Content-Length")
             if expected is not None and file.tell() != int(expected):
-                raise NeoxliteError(f"{url}: {file.tell()} of {expected} bytes came", hint="Try again.")
+                raise NeoxliteError(f"{url}: {file.tell()} of {expected} bytes came", hint="try again")
     except urllib.error.URLError as error:
         raise NeoxliteError(
             f"{url} cannot be downloaded: {error.reason}",
-            hint=f"Compute nodes often have no internet: run this on a login node, or save the file as {path}.",
+            hint=f"compute nodes often have no internet: run this on a login node, or save the file as {path}",
         ) from error
     except OSError as error:  # the connection broke in the middle
-        raise NeoxliteError(f"{url} cannot be downloaded: {error}", hint="Try again.") from error
+        raise NeoxliteError(f"{url} cannot be downloaded: {error}", hint="try again") from error
 
 
 def _unknown(name: str) -> DataError:
@@ -167,6 +167,6 @@ def _unknown(name: str) -> DataError:
     if name in _WITHOUT_SOURCE:
         return DataError(
             f"{name}: there is no source for this corpus",
-            hint=f"Tokenize a copy of yours with `neoxlite tokenize`; with a source: {known}.",
+            hint=f"tokenize a copy of yours with `neoxlite tokenize`; with a source: {known}",
         )
-    return DataError(f"corpus {name!r} is unknown", hint=f"Known: {known}.")
+    return DataError(f"corpus {name!r} is unknown", hint=f"known: {known}")

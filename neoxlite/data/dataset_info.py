@@ -125,7 +125,7 @@ def check_dataset(dataset: IndexedDataset, tokenizer: Tokenizer, padded_vocab_si
     if largest >= padded_vocab_size:
         raise DataError(
             f"dataset {dataset.prefix} holds token {largest}, but the vocabulary has {padded_vocab_size}",
-            hint="It was made with another tokenizer; set tokenizer_type and vocab_file to that one.",
+            hint="it was made with another tokenizer; set tokenizer_type and vocab_file to that one",
         )
     if info is None or info.tokenizer is None:
         return
@@ -135,7 +135,7 @@ def check_dataset(dataset: IndexedDataset, tokenizer: Tokenizer, padded_vocab_si
         raise DataError(
             f"dataset {dataset.prefix} was made with another tokenizer: {made.type or 'one'} with {made.vocab_size} "
             f"tokens and end of document {made.eod}; this one has {own.vocab_size} and {own.eod}",
-            hint=f"Set the tokenizer of the dataset, or delete {info_path(dataset.prefix)} if you know better.",
+            hint=f"set the tokenizer of the dataset, or delete {info_path(dataset.prefix)} if you know better",
         )
 
 

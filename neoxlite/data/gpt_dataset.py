@@ -65,6 +65,6 @@ class GPTDataset:
         if filled != out.size:
             raise DataError(
                 f"{self.dataset.prefix}: sample {place} does not have {out.size} tokens: the index is damaged",
-                hint=f"Check it with `neoxlite data inspect {self.dataset.prefix}`.",
+                hint=f"check it with `neoxlite data inspect {self.dataset.prefix}`",
             )
         return out

@@ -87,14 +87,15 @@ def read_index(path: Path) -> Index:
         return _read_cached(path, data, start)
     if not length:
         raise DataError(
-            f"{path} is empty", hint="What wrote or copied it was cut off: copy it again or write the dataset anew."
+            f"{path} is empty",
+            hint="the program that wrote or copied it was interrupted: copy it or write the dataset again",
         )
     found = stand_in(start)
     if found is not None:
-        raise DataError(f"{path}: no dataset index; it is {found[0]}", hint=f"For this file {found[1]}.")
+        raise DataError(f"{path}: no dataset index; it is {found[0]}", hint=f"for this file {found[1]}")
     raise DataError(
         f"{path}: no dataset index; it begins with {start[:9]!r}, expected {MMAP_MAGIC!r} or {CACHED_MAGIC!r}",
-        hint="Give the prefix of a .bin/.idx pair made by `neoxlite tokenize` or GPT-NeoX's preprocess_data.py.",
+        hint="give the prefix of a .bin/.idx pair made by `neoxlite tokenize` or GPT-NeoX's preprocess_data.py",
     )
 
 
@@ -120,15 +121,15 @@ def _read_cached(path: Path, data: npt.NDArray[np.uint8], start: bytes) -> Index
     if item_bytes != dtype.itemsize:
         raise DataError(
             f"{path}: item size {item_bytes} does not fit dtype code {code} ({dtype.name}, {dtype.itemsize} bytes)",
-            hint="The file is damaged; copy it again or write it anew.",
+            hint="the file is damaged; copy it or write it again",
         )
     expected = CACHED_HEADER.size + 8 * (2 * (n + 1) + s + m)
     if data.size != expected:
         raise _wrong_length(path, n, m, expected, data.size)
     if s != n:
         raise DataError(
-            f"{path}: {n} items with {s} sizes: items of more than one dimension are no token sequences",
-            hint="Use a dataset of token sequences.",
+            f"{path}: {n} items with {s} sizes: items of more than one dimension are not token sequences",
+            hint="use a dataset of token sequences",
         )
     numbers = np.frombuffer(data, "<i8", -1, CACHED_HEADER.size)
     offsets = numbers[n + 1 : 2 * (n + 1)]
@@ -146,8 +147,8 @@ def _read_cached(path: Path, data: npt.NDArray[np.uint8], start: bytes) -> Index
 def _check_header_fits(path: Path, length: int, header: int) -> None:
     if length < header:
         raise DataError(
-            f"{path}: {length} bytes, but the header alone has {header}: the file is cut off",
-            hint="Copy the file again or write the dataset anew.",
+            f"{path}: {length} bytes, but the header alone has {header}: the file is truncated",
+            hint="copy the file or write the dataset again",
         )
 
 
@@ -155,24 +156,24 @@ def _token_dtype(path: Path, version: int, code: int) -> np.dtype[Any]:
     if version != VERSION:
         raise DataError(
             f"{path}: format version {version}, expected {VERSION}",
-            hint="The file is damaged or was written by a newer program; write the dataset anew.",
+            hint="the file is damaged or was written by a newer program; write the dataset again",
         )
     if code in TOKEN_DTYPES:
         return TOKEN_DTYPES[code]
     if code in _FLOAT_CODES:
         raise DataError(
             f"{path}: dtype code {code} is a floating-point type, but tokens are whole numbers",
-            hint="This looks like a reward dataset; give a token dataset.",
+            hint="this looks like a reward dataset; give a token dataset",
         )
     known = ", ".join(f"{number} ({dtype.name})" for number, dtype in TOKEN_DTYPES.items())
     raise DataError(
         f"{path}: unknown dtype code {code}; known are {known}",
-        hint="The file is damaged; copy it again or write it anew.",
+        hint="the file is damaged; copy it or write it again",
     )
 
 
 def _wrong_length(path: Path, n: int, m: int, expected: int, found: int) -> DataError:
     return DataError(
         f"{path}: {found} bytes, but {n} sequences and {m} document boundaries need {expected}",
-        hint="The file is cut off or damaged; copy it again or write the dataset anew.",
+        hint="the file is truncated or damaged; copy it or write the dataset again",
     )

@@ -66,17 +66,15 @@ def build_index_map(
         DataError: no tokens, too few for one sample, a damaged size, or a seed that numpy refuses.
     """
     if seq_length < 1:
-        raise DataError(f"seq_length is {seq_length}; it must be at least 1", hint="Set seq_length.")
+        raise DataError(f"seq_length is {seq_length}; it must be at least 1", hint="set seq_length")
     if not 0 <= seed < 2**32:
-        raise DataError(f"seed is {seed}; the order of the data needs 0 to {2**32 - 1}", hint="Choose another seed.")
+        raise DataError(f"seed is {seed}; the order of the data needs 0 to {2**32 - 1}", hint="choose another seed")
     own_sizes = sizes[documents.start : documents.stop] if isinstance(documents, range) else sizes[documents]
     if own_sizes.size and int(own_sizes.min()) < 0:
-        raise DataError("a sequence has a negative size", hint="Check the dataset with `neoxlite data inspect PREFIX`.")
+        raise DataError("a sequence has a negative size", hint="check the dataset with `neoxlite data inspect PREFIX`")
     tokens_per_epoch = int(np.sum(own_sizes, dtype=np.int64))
     if tokens_per_epoch == 0:
-        raise DataError(
-            f"{len(documents)} documents hold no tokens", hint="Give a dataset with text, or another split."
-        )
+        raise DataError(f"{len(documents)} documents hold no tokens", hint="give a dataset with text, or another split")
     if epochs is None:
         if num_samples is None:
             raise ValueError("either num_samples or epochs is needed")
@@ -85,7 +83,7 @@ def build_index_map(
     if samples < 1:
         raise DataError(
             f"{epochs * tokens_per_epoch} tokens are too few for one sample of {seq_length} + 1 tokens",
-            hint="Give more text or set a smaller seq_length.",
+            hint="give more text or set a smaller seq_length",
         )
     random = np.random.RandomState(seed)
     doc_idx = _shuffled(_repeated(documents, epochs), np.int32, random)

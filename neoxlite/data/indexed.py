@@ -18,7 +18,7 @@ from neoxlite.errors import DataError
 from neoxlite.tokenizers.kinds import stand_in
 
 _MEGATRONS_LIST = re.compile(r"[\d.]+\s+\S|.*,")  # "0.3 a 0.7 b", and "a,b"
-_SEVERAL = "This is the place of one dataset. Several are train_data_paths: [a, b] with train_data_weights: [0.3, 0.7]."
+_SEVERAL = "this is the place of one dataset; several are train_data_paths: [a, b] with train_data_weights: [0.3, 0.7]"
 _CHUNK_SEQUENCES = 1 << 20
 _CHUNK_TOKENS = 1 << 22
 
@@ -59,14 +59,14 @@ class IndexedDataset:
             raise DataError(
                 f"{tokens_path}: {found} bytes, but its index {idx_path(self.prefix).name} expects {expected}; "
                 f"{self._last_whole(found)}",
-                hint="They do not belong together or one is cut off: copy both again, write the dataset anew, or keep "
-                f"what is whole with `neoxlite data repair {self.prefix} --output PREFIX`.",
+                hint="they do not belong together or one is truncated: copy both again, write the dataset again, or "
+                f"recover what is complete with `neoxlite data repair {self.prefix} --output PREFIX`",
             )
         if self.num_tokens * self.dtype.itemsize != found:
             raise DataError(
                 f"{idx_path(self.prefix)}: the sizes add up to {self.num_tokens} tokens, but {tokens_path.name} holds "
                 f"{found // self.dtype.itemsize}",
-                hint=f"The index is damaged: copy it again, or `neoxlite data repair {self.prefix} --output PREFIX`.",
+                hint=f"the index is damaged: copy it again, or `neoxlite data repair {self.prefix} --output PREFIX`",
             )
         self._tokens: npt.NDArray[Any] = (
             np.memmap(tokens_path, self.dtype, mode="r") if found else np.empty(0, self.dtype)
@@ -76,12 +76,14 @@ class IndexedDataset:
         """Say which document is the last that a token file of ``found`` bytes holds whole."""
         ends = np.cumsum(self.sizes, dtype=np.int64) * self.dtype.itemsize
         whole = int(np.searchsorted(ends, found, side="right"))
-        told = f"of {len(self)} sequences {whole} are whole" if whole else f"none of {len(self)} sequences is whole"
+        told = (
+            f"of {len(self)} sequences {whole} are complete" if whole else f"none of {len(self)} sequences is complete"
+        )
         boundaries = self.documents[1:]
         if whole == 0 or not self.has_document_boundaries or (boundaries[1:] < boundaries[:-1]).any():
             return told
         documents = int(np.searchsorted(boundaries, whole, side="right"))
-        last = f"the last whole document is {documents - 1}" if documents else "no document is whole"
+        last = f"the last complete document is {documents - 1}" if documents else "no document is complete"
         return f"{told}, {last} (of 0 to {boundaries.size - 1})"
 
     @property
@@ -153,7 +155,7 @@ class IndexedDataset:
                 raise DataError(
                     f"{idx_path(self.prefix)}: sequence {number} has size {int(self.sizes[number])} at byte "
                     f"{int(self._index.pointers[number])}, expected byte {int(starts[number - first])}",
-                    hint="The index is damaged; copy it again or write the dataset anew.",
+                    hint="the index is damaged; copy it or write the dataset again",
                 )
             position = int(ends[-1])
             shortest, longest = min(shortest, int(sizes.min())), max(longest, int(sizes.max()))
@@ -169,7 +171,7 @@ class IndexedDataset:
         if not good or (boundaries[1:] < boundaries[:-1]).any():
             raise DataError(
                 f"{idx_path(self.prefix)}: the document boundaries do not rise from 0 to {len(self)}",
-                hint="The index is damaged; copy it again or write the dataset anew.",
+                hint="the index is damaged; copy it or write the dataset again",
             )
 
     def _token_range(self) -> tuple[int, int]:
@@ -180,7 +182,7 @@ class IndexedDataset:
         if smallest < 0:
             raise DataError(
                 f"{bin_path(self.prefix)}: token id {smallest} is negative",
-                hint="These are no token ids (a label dataset marks masked tokens with -100); give a token dataset.",
+                hint="these are not token ids (a label dataset marks masked tokens with -100); give a token dataset",
             )
         return smallest, largest
 
@@ -202,7 +204,7 @@ def _refuse_stand_in(path: Path) -> None:
     with path.open("rb") as file:
         told = stand_in(file.read(64))
     if told is not None:
-        raise DataError(f"{path}: no tokens; it is {told[0]}", hint=f"For this file {told[1]}.")
+        raise DataError(f"{path}: no tokens; it is {told[0]}", hint=f"for this file {told[1]}")
 
 
 def _check_exists(prefix: str) -> None:
@@ -212,7 +214,7 @@ def _check_exists(prefix: str) -> None:
     given = Path(prefix)
     if given.suffix in (".bin", ".idx") and idx_path(given.with_suffix("")).is_file():
         raise DataError(
-            f"{prefix}: a dataset is named by its prefix, without {given.suffix}", hint=f"Write {given.with_suffix('')}"
+            f"{prefix}: a dataset is named by its prefix, without {given.suffix}", hint=f"write {given.with_suffix('')}"
         )
     raise DataError(
         f"no dataset {prefix}: {missing[0]} does not exist",
@@ -224,10 +226,10 @@ def _near_prefixes(prefix: Path) -> str:
     """Say which datasets there are, those with the most similar names first."""
     folder = prefix.parent
     if not folder.is_dir():
-        return f"The folder {folder} does not exist; relative paths are taken from the current directory."
+        return f"the folder {folder} does not exist; relative paths start at the current directory"
     names = sorted(path.stem for path in folder.glob("*.idx"))
     if not names:
-        return f"There is no .idx file in {folder}; write one with `neoxlite tokenize`."
+        return f"there is no .idx file in {folder}; write one with `neoxlite tokenize`"
     near = [name for name in names if name.startswith(prefix.name)]
     near += [name for name in difflib.get_close_matches(prefix.name, names, 5, 0.4) if name not in near]
-    return f"In {folder} there are: {', '.join((near or names)[:5])}"
+    return f"in {folder} there are: {', '.join((near or names)[:5])}"

@@ -101,7 +101,7 @@ class LineParser:
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{self._where}: not UTF-8 ({error.reason} at byte {error.start})",
-                hint="Convert the file: iconv -t UTF-8",
+                hint="convert the file: iconv -t UTF-8",
             ) from None
         except json.JSONDecodeError as error:
             raise DataError(f"{self._where}: not JSON ({error.msg} at column {error.colno})", hint=_EXAMPLE) from None
@@ -124,7 +124,7 @@ class LineParser:
             keys = ", ".join(map(repr, list(record)[:10]))
             raise DataError(
                 f"{self._where}: {found} {key!r}; a text belongs there (keys: {keys})",
-                hint="Name the key of the text with --jsonl-keys.",
+                hint="name the key of the text with --jsonl-keys",
             )
         return text
 

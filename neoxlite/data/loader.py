@@ -63,7 +63,7 @@ class MicroBatches(Iterator[npt.NDArray[np.int64]]):
             raise DataError(
                 f"the dataset has {len(dataset)} samples, fewer than one batch of "
                 f"{micro_batch_size} x {dp_size} (micro-batch x data-parallel size)",
-                hint="Give more text, a smaller seq_length, or a larger share of split.",
+                hint="give more text, a smaller seq_length, or a larger share of split",
             )
         self._dataset = dataset
         self._micro_batch_size = micro_batch_size
@@ -85,7 +85,7 @@ class MicroBatches(Iterator[npt.NDArray[np.int64]]):
             raise DataError(
                 f"batch {self.position} holds the tokens {batch.min()} to {batch.max()}, "
                 f"but the vocabulary has {self._vocab_size}",
-                hint="The dataset was made with another tokenizer; set the tokenizer of the dataset.",
+                hint="the dataset was made with another tokenizer; set the tokenizer of the dataset",
             )
         self.consumed_samples += self._stride
         return batch

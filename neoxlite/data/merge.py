@@ -32,7 +32,7 @@ def merge_datasets(prefixes: Sequence[str], output: str) -> Written:
         NeoxliteError: the output cannot be written.
     """
     if not prefixes:
-        raise DataError("no datasets to merge", hint="Give the prefixes of two or more.")
+        raise DataError("no datasets to merge", hint="give the prefixes of two or more")
     datasets = [IndexedDataset(prefix) for prefix in prefixes]
     _check_distinct(prefixes, output)
     infos = [read_info(prefix) for prefix in prefixes]
@@ -62,7 +62,7 @@ def split_dataset(prefix: str, shares: Sequence[float], outputs: Sequence[str]) 
     for output in outputs:
         _check_distinct([prefix], output)
     if any(share < 0 or not np.isfinite(share) for share in shares) or sum(shares) <= 0:
-        raise DataError(f"shares {list(shares)} must be numbers from 0 up, not all zero", hint="Give, say, 90,10")
+        raise DataError(f"shares {list(shares)} must be numbers from 0 up, not all zero", hint="give, say, 90,10")
     ends = document_ends(dataset)
     borders = np.rint(np.cumsum([0.0, *shares]) / sum(shares) * ends.size).astype(np.int64).tolist()
     info = read_info(prefix)
@@ -86,7 +86,7 @@ def document_ends(dataset: IndexedDataset) -> npt.NDArray[np.int64]:
 def _check_distinct(prefixes: Sequence[str], output: str) -> None:
     for prefix in prefixes:
         if bin_path(output).exists() and bin_path(output).samefile(bin_path(prefix)):
-            raise DataError(f"{output} is both read and written", hint="Choose another name for the output.")
+            raise DataError(f"{output} is both read and written", hint="choose another name for the output")
 
 
 def _check_one_tokenizer(prefixes: Sequence[str], infos: Sequence[DatasetInfo | None]) -> None:
@@ -100,7 +100,7 @@ def _check_one_tokenizer(prefixes: Sequence[str], infos: Sequence[DatasetInfo | 
             raise DataError(
                 f"{known[0][0]} and {prefix} were made with different tokenizers ({known[0][1].vocab_size} and "
                 f"{tokenizer.vocab_size} tokens)",
-                hint="Tokenize the text again with one tokenizer.",
+                hint="tokenize the text again with one tokenizer",
             )
 
 

@@ -56,11 +56,11 @@ def measure_baselines(train: IndexedDataset, valid: IndexedDataset, vocab_size: 
     largest = max(train.verify().largest_id, valid.verify().largest_id)
     size = largest + 1 if vocab_size is None else vocab_size
     if largest >= size:
-        raise DataError(f"token {largest} lies outside a vocabulary of {size}", hint="Give the tokenizer's size.")
+        raise DataError(f"token {largest} lies outside a vocabulary of {size}", hint="give the tokenizer's size")
     for dataset in (train, valid):
         if dataset.num_tokens < 2:
             raise DataError(
-                f"{dataset.prefix}: {dataset.num_tokens} tokens; at least 2 are needed", hint="Give more text."
+                f"{dataset.prefix}: {dataset.num_tokens} tokens; at least 2 are needed", hint="give more text"
             )
     unigram = AddOneUnigram.fit(train, size)
     bigram = KneserNeyBigram.fit(train, size)

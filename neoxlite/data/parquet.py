@@ -34,9 +34,9 @@ def read_parquet(path: Path, keys: Sequence[str], bad: BadInput) -> Iterator[tup
                 rows += batch.num_rows
     except arrow.ArrowException as error:
         reason = str(error).splitlines()[0]
-        bad.file(DataError(f"input {path}: damaged behind row {rows} ({reason})", hint="Copy the file again."))
+        bad.file(DataError(f"input {path}: damaged behind row {rows} ({reason})", hint="copy the file again"))
     except UnicodeDecodeError as error:
-        bad.file(DataError(f"input {path}: not UTF-8 behind row {rows} ({error.reason})", hint="Write it anew."))
+        bad.file(DataError(f"input {path}: not UTF-8 behind row {rows} ({error.reason})", hint="write it again"))
 
 
 def _check_columns(path: Path, schema: Any, keys: Sequence[str]) -> None:
@@ -46,13 +46,13 @@ def _check_columns(path: Path, schema: Any, keys: Sequence[str]) -> None:
             known = ", ".join(map(repr, schema.names[:10]))
             raise DataError(
                 f"input {path}: there is no column {key!r} (columns: {known})",
-                hint="Name the column of the text with --jsonl-keys.",
+                hint="name the column of the text with --jsonl-keys",
             )
         kind = schema.field(key).type
         if not (types.is_string(kind) or types.is_large_string(kind)):
             raise DataError(
                 f"input {path}: column {key!r} is of type {kind}, not text",
-                hint="Name the column of the text with --jsonl-keys.",
+                hint="name the column of the text with --jsonl-keys",
             )
 
 
@@ -63,7 +63,7 @@ def _without_nulls(path: Path, texts: list[list[Any]], keys: Sequence[str], firs
     for number, row in enumerate(zip(*texts, strict=True), start=first + 1):
         if None in row:
             key = keys[row.index(None)]
-            bad.document(DataError(f"input {path}, row {number}: nothing under {key!r}", hint="A text belongs there."))
+            bad.document(DataError(f"input {path}, row {number}: nothing under {key!r}", hint="a text belongs there"))
             continue
         for column, text in zip(kept, row, strict=True):
             column.append(text)

@@ -138,7 +138,7 @@ def tokenize_files(
     if options.append_eod and tokenizer.eod is None:
         raise DataError(
             "the tokenizer has no <|endoftext|>, so no end of document can be appended",
-            hint="Leave out --append-eod, or add <|endoftext|> to the tokenizer.",
+            hint="omit --append-eod, or add <|endoftext|> to the tokenizer",
         )
     files = input_files(inputs)
     made_by = TokenizerInfo.of(tokenizer, options.tokenizer_type)
@@ -152,7 +152,7 @@ def tokenize_files(
         writers = [stack.enter_context(DatasetWriter(name, dtype)) for name in prefixes]
         _Run(tokenizer, options, progress, report).work(files, writers)
         if progress.tokens == 0 and options.shard == WHOLE:
-            raise DataError("the input holds no text", hint="Check the input files and --jsonl-keys.")
+            raise DataError("the input holds no text", hint="check the input files and --jsonl-keys")
     with writing(prefix):
         for name, writer in zip(prefixes, writers, strict=True):
             info = DatasetInfo.of(writer, made_by, append_eod=options.append_eod, request=request)

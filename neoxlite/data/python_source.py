@@ -49,7 +49,7 @@ def collect_python(
         NeoxliteError: the folder cannot be written.
     """
     if not 0 < valid_fraction < 1:
-        raise DataError(f"the valid fraction is {valid_fraction}", hint="Give a share between 0 and 1, such as 0.1.")
+        raise DataError(f"the valid fraction is {valid_fraction}", hint="give a share between 0 and 1, such as 0.1")
     root = Path(sysconfig.get_paths()["stdlib"]) if stdlib is None else stdlib
     limit = None if max_mib is None else int(max_mib * 1024 * 1024)
     parts = {True: _Part(), False: _Part()}
@@ -64,7 +64,7 @@ def collect_python(
             if not parts[True].files or not parts[False].files:
                 raise DataError(
                     f"{root}: {parts[False].files} training and {parts[True].files} held-out files; both need some",
-                    hint="Use a Python with its library's source (.py) files, a larger size or another fraction.",
+                    hint="use a Python with its library's source (.py) files, a larger size or another fraction",
                 )
     return Corpus(parts[False].files, parts[False].bytes, parts[True].files, parts[True].bytes)
 

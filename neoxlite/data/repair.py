@@ -55,17 +55,17 @@ def repair_dataset(prefix: str, output: str, *, eod: int | None = None, dtype: n
         NeoxliteError: the output cannot be written.
     """
     if Path(output).absolute() == Path(prefix).absolute():
-        raise DataError(f"{output} is both read and written", hint="Choose another name for the output.")
+        raise DataError(f"{output} is both read and written", hint="choose another name for the output")
     report = Repaired()
     with reading(f"dataset {prefix}"):
         if not bin_path(prefix).is_file():
-            raise DataError(f"{bin_path(prefix)} does not exist", hint="Without its tokens a dataset cannot be saved.")
+            raise DataError(f"{bin_path(prefix)} does not exist", hint="without its tokens a dataset cannot be saved")
         found = _read_remains(prefix, report)
         kind = np.dtype(dtype) if dtype is not None else found.dtype
         if kind is None:
             raise DataError(
-                f"{idx_path(prefix)} does not tell the type of the tokens",
-                hint="Give it: --dtype uint16 (vocabularies below 65,500) or --dtype int32, and --eod ID.",
+                f"{idx_path(prefix)} does not record the type of the tokens",
+                hint="give it: --dtype uint16 (vocabularies below 65,500) or --dtype int32, and --eod ID",
             )
         count = bin_path(prefix).stat().st_size // kind.itemsize
         tokens: npt.NDArray[Any] = np.memmap(bin_path(prefix), kind, mode="r", shape=count) if count else np.empty(0)
@@ -74,8 +74,8 @@ def repair_dataset(prefix: str, output: str, *, eod: int | None = None, dtype: n
     whole = int(ends[-1]) if ends.size else 0
     if whole == 0:
         raise DataError(
-            f"{prefix}: nothing of it is whole{''.join(f'; {note}' for note in report.notes)}",
-            hint="Copy it again, or write it anew from its text.",
+            f"{prefix}: nothing of it is complete{''.join(f'; {note}' for note in report.notes)}",
+            hint="copy it again, or write it again from its text",
         )
     report.lost_bytes = bin_path(prefix).stat().st_size - whole * kind.itemsize
     with writing(output), DatasetWriter(output, kind) as writer:
@@ -107,7 +107,7 @@ def _read_remains(prefix: str, report: Repaired) -> _Remains:
         return _Remains()
     _, _, code, n, m = MMAP_HEADER.unpack_from(data[: MMAP_HEADER.size].tobytes())
     if data.size not in (MMAP_HEADER.size + 12 * n + 8 * m, MMAP_HEADER.size + 13 * n + 8 * m):
-        report.notes.append(f"the index is cut off or its counts ({n} sequences, {m} boundaries) are wrong")
+        report.notes.append(f"the index is truncated or its counts ({n} sequences, {m} boundaries) are wrong")
     n = min(n, (data.size - MMAP_HEADER.size) // 4)
     at = MMAP_HEADER.size + 4 * n
     sizes = np.frombuffer(data, "<i4", n, MMAP_HEADER.size).astype(np.int64)
@@ -125,7 +125,7 @@ def _sequence_ends(
     if found.sizes.size == 0:
         if eod is None:
             raise DataError(
-                f"{idx_path(prefix)} does not tell where the documents end", hint="Give the token that does: --eod ID"
+                f"{idx_path(prefix)} does not record where the documents end", hint="give the token that does: --eod ID"
             )
         report.notes.append(f"documents end behind each token {eod}")
         return _behind(tokens, eod)
@@ -139,7 +139,7 @@ def _sequence_ends(
             return np.append(starts[1:], last)
     kept = ends[ends <= tokens.size]
     if kept.size < found.sizes.size:
-        report.notes.append(f"the last {found.sizes.size - kept.size} of {found.sizes.size} sequences are not whole")
+        report.notes.append(f"the last {found.sizes.size - kept.size} of {found.sizes.size} sequences are not complete")
     return kept
 
 

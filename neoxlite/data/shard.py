@@ -26,7 +26,7 @@ class Shard:
         """Read "2/8". Raises DataError."""
         number, _, count = text.partition("/")
         if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-            raise DataError(f"shard {text!r} is not I/N with I from 1 to N", hint="Write, for example, --shard 2/8")
+            raise DataError(f"shard {text!r} is not I/N with I from 1 to N", hint="write, for example, --shard 2/8")
         return cls(int(number), int(count))
 
     def __str__(self) -> str:

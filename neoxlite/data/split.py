@@ -35,10 +35,10 @@ def _parse(split: str) -> list[float]:
         shares = [float(part) for part in split.split(separator)]
     except ValueError:
         raise DataError(
-            f"split: {split!r} is not a list of numbers", hint='Write the three shares, such as split: "969, 30, 1"'
+            f"split: {split!r} is not a list of numbers", hint='write the three shares, such as split: "969, 30, 1"'
         ) from None
     if any(share < 0 or not math.isfinite(share) for share in shares) or sum(shares[:3]) <= 0:
         raise DataError(
-            f"split: {split!r} has a negative share or none above zero", hint='Write shares such as split: "969, 30, 1"'
+            f"split: {split!r} has a negative share or none above zero", hint='write shares such as split: "969, 30, 1"'
         )
     return [*shares, 0.0, 0.0][:3]

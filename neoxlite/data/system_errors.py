@@ -17,7 +17,7 @@ def writing(what: str | Path) -> Iterator[None]:
     except OSError as error:
         raise NeoxliteError(
             f"{what} cannot be written: {error.strerror or error}",
-            hint="Choose a folder that can be written and has room; nothing of it was kept.",
+            hint="choose a folder that can be written and has room; nothing of it was kept",
         ) from error
 
 
@@ -28,5 +28,5 @@ def reading(what: str | Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DataError(
-            f"{what} cannot be read: {error.strerror or error}", hint="Give files that this account can read."
+            f"{what} cannot be read: {error.strerror or error}", hint="give files that this account can read"
         ) from error

@@ -58,15 +58,15 @@ def input_files(names: Sequence[Path]) -> list[Path]:
             if name.is_dir():
                 inside = sorted(path for path in name.iterdir() if path.is_file() and _kind(path.name))
                 if not inside:
-                    raise DataError(f"input {name}: the folder has no files to read", hint=f"Known are {_KINDS}.")
+                    raise DataError(f"input {name}: the folder has no files to read", hint=f"known are {_KINDS}")
                 files += inside
                 continue
             if _kind(name.name) is None:
                 raise DataError(
-                    f"input {name}: the kind of file is not known from its name", hint=f"Known are {_KINDS}."
+                    f"input {name}: the kind of file is not known from its name", hint=f"known are {_KINDS}"
                 )
             if not name.is_file():
-                raise DataError(f"input {name}: no such file", hint="Separate several input files by commas.")
+                raise DataError(f"input {name}: no such file", hint="separate several input files by commas")
         files.append(name)
     return files
 
@@ -156,7 +156,7 @@ class _File:
             yield from self._lines(stream, name)
         elif inner.endswith((".tar", ".zip")):
             if depth == 0:
-                raise DataError(f"input {name}: archives inside archives inside archives", hint="Unpack some.")
+                raise DataError(f"input {name}: archives inside archives inside archives", hint="unpack some")
             yield from self._tar(stream, name, depth) if inner.endswith(".tar") else self._zip(stream, name, depth)
         else:
             yield from self._document(stream, name)
@@ -178,20 +178,20 @@ class _File:
     def _member(self, stream: IO[bytes], archive: str, member: str, depth: int) -> Iterator[Columns]:
         name = f"{archive}({member})"
         if member.endswith(".parquet"):
-            raise DataError(f"input {name}: Parquet inside an archive", hint="Unpack it first.")
+            raise DataError(f"input {name}: Parquet inside an archive", hint="unpack it first")
         yield from self._stream(stream, member, name, depth - 1)
 
     def _document(self, stream: IO[bytes], name: str) -> Iterator[Columns]:
         data = stream.read(_DOCUMENT_BYTES)
         try:
             if len(data) == _DOCUMENT_BYTES:
-                raise DataError(f"input {name}: a document of more than 2 GiB", hint="Divide it.")
+                raise DataError(f"input {name}: a document of more than 2 GiB", hint="divide it")
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             self._bad.document(
                 DataError(
                     f"input {name}: not UTF-8 ({error.reason} at byte {error.start})",
-                    hint="Convert the file: iconv -t UTF-8",
+                    hint="convert the file: iconv -t UTF-8",
                 )
             )
             return
@@ -213,5 +213,5 @@ def _kind(name: str) -> str | None:
 def _as_data_error(error: Exception, name: str) -> DataError:
     """Return what a reader's error means to a user."""
     if isinstance(error, _ARCHIVE_ERRORS):
-        return DataError(f"input {name}: the archive cannot be read ({error})", hint="Pack it or copy it again.")
-    return DataError(f"input {name}: {damage(error)}", hint="Copy the file again.")
+        return DataError(f"input {name}: the archive cannot be read ({error})", hint="pack it or copy it again")
+    return DataError(f"input {name}: {damage(error)}", hint="copy the file again")

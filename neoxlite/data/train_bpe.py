@@ -45,7 +45,7 @@ def train_bpe(
     if vocab_size < MIN_VOCAB_SIZE:
         raise DataError(
             f"a vocabulary of {vocab_size} is too small",
-            hint=f"Ask for at least {MIN_VOCAB_SIZE}: 256 bytes and {len(_SPECIAL)} special tokens.",
+            hint=f"ask for at least {MIN_VOCAB_SIZE}: 256 bytes and {len(_SPECIAL)} special tokens",
         )
     files = input_files(inputs)
     needed_library("tokenizers", "training a tokenizer", "train")
@@ -63,7 +63,7 @@ def train_bpe(
     texts = _Texts(files, keys, report)
     tokenizer.train_from_iterator(texts, trainer=trainer)
     if texts.characters == 0:
-        raise DataError("the input holds no text", hint="Check the input files and --jsonl-keys.")
+        raise DataError("the input holds no text", hint="check the input files and --jsonl-keys")
     with writing(output):
         output.parent.mkdir(parents=True, exist_ok=True)
         write_whole(output, tokenizer.to_str(pretty=True))

@@ -53,7 +53,7 @@ def _checked(request: IndexRequest, doc_idx: Array, sample_idx: Array, shuffle_i
     documents = request.documents
     samples = shuffle_idx.size
     if not all(array.dtype.kind in "iu" for array in (doc_idx, sample_idx, shuffle_idx)):
-        raise ValueError("they hold no whole numbers")
+        raise ValueError("they do not hold whole numbers")
     if sample_idx.shape != (samples + 1, 2) or doc_idx.ndim != 1 or shuffle_idx.ndim != 1 or samples == 0:
         raise ValueError("their shapes do not fit each other")
     epochs, rest = divmod(doc_idx.size, len(documents))

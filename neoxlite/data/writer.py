@@ -63,10 +63,10 @@ class DatasetWriter:
     def __enter__(self) -> DatasetWriter:
         folder = bin_path(self.prefix).parent
         if not folder.is_dir():
-            raise DataError(f"{self.prefix}: the folder {folder} does not exist", hint=f"Make it: mkdir -p {folder}")
+            raise DataError(f"{self.prefix}: the folder {folder} does not exist", hint=f"make it: mkdir -p {folder}")
         for path in (bin_path(self.prefix), idx_path(self.prefix)):
             if path.is_dir():  # the rename at the end would fail, perhaps hours later
-                raise DataError(f"{path} is a folder, so no file can have that name", hint="Choose another prefix.")
+                raise DataError(f"{path} is a folder, so no file can have that name", hint="choose another prefix")
         with ExitStack() as stack:
             # Left in reverse: the tokens get their name first, and a reader finds a dataset when it has an index.
             self._idx = stack.enter_context(replacing(idx_path(self.prefix)))
@@ -95,7 +95,7 @@ class DatasetWriter:
             return
         if values.dtype.kind not in "iu" or values.ndim != 1:
             raise DataError(
-                f"{self.prefix}: tokens of {values.dtype} and shape {values.shape}", hint="Give whole numbers."
+                f"{self.prefix}: tokens of {values.dtype} and shape {values.shape}", hint="give whole numbers"
             )
         self._bin.write(self._stored(values).tobytes())
         self._sizes.append(values.size)
@@ -179,7 +179,7 @@ class DatasetWriter:
         if smallest < self._limits.min or largest > self._limits.max:
             raise DataError(
                 f"{self.prefix}: tokens from {smallest} to {largest} do not fit {self.dtype.name}",
-                hint="Give the vocabulary size of the tokenizer that made the tokens.",
+                hint="give the vocabulary size of the tokenizer that made the tokens",
             )
         self.largest_id = max(self.largest_id, largest)
         self.num_tokens += values.size

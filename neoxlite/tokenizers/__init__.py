@@ -51,7 +51,7 @@ def _tiktoken(vocab_file: _Given, merge_file: _Given) -> Tokenizer:
     from neoxlite.tokenizers.tiktoken_encoding import TiktokenTokenizer
 
     if not vocab_file:
-        raise DataError("TiktokenTokenizer needs a vocab_file", hint="Set vocab_file to an encoding, such as gpt2.")
+        raise DataError("TiktokenTokenizer needs a vocab_file", hint="set vocab_file to an encoding, such as gpt2")
     return TiktokenTokenizer(str(vocab_file))
 
 
@@ -94,7 +94,7 @@ def build_tokenizer(
             if library:
                 needed_library(library, name, extra)
             return build(vocab_file, merge_file)
-    raise DataError(f"tokenizer_type {tokenizer_type} is unknown", hint=f"Known: {', '.join(SUPPORTED)}.")
+    raise DataError(f"tokenizer_type {tokenizer_type} is unknown", hint=f"known: {', '.join(SUPPORTED)}")
 
 
 def _needed(name: str, vocab_file: _Given) -> Path:

@@ -61,7 +61,7 @@ def needed_library(library: str, what: str, extra: str) -> ModuleType:
     except Exception as error:
         raise DataError(
             f"{what} needs the library {library}, which cannot be imported ({reason_of(error)})",
-            hint=f"Install it: pip install 'hpcjob[{extra}]'",
+            hint=f"install it: pip install 'hpcjob[{extra}]'",
         ) from error
     return module
 

@@ -119,7 +119,7 @@ def _end_of_text(folder: Path) -> str:
         try:
             told = json.loads(read_text(path, "vocab_file", "HFGPT2Tokenizer"))
         except (ValueError, RecursionError) as error:
-            raise DataError(f"vocab_file {path}: not JSON ({error})", hint="Copy the folder again.") from None
+            raise DataError(f"vocab_file {path}: not JSON ({error})", hint="copy the folder again") from None
         token = told.get("eos_token") if isinstance(told, dict) else None
         if isinstance(token, dict):
             token = token.get("content")
@@ -147,12 +147,12 @@ def _backend_of_two(vocab_file: Path, merge_file: Path, tokenizer_type: str) -> 
     except Exception as error:  # the library raises Exception itself when a merge is not in the vocabulary
         raise DataError(
             f"merge_file {merge_file} does not fit vocab_file {vocab_file}: {error}",
-            hint="Give the vocabulary and the merges of the same tokenizer.",
+            hint="give the vocabulary and the merges of the same tokenizer",
         ) from error
     if END_OF_TEXT not in vocabulary:
         raise DataError(
             f"vocab_file {vocab_file}: there is no {END_OF_TEXT}, which ends documents in {tokenizer_type}",
-            hint="Give GPT-2's vocab.json, or use tokenizer_type: HFTokenizer with a tokenizer.json.",
+            hint="give GPT-2's vocab.json, or use tokenizer_type: HFTokenizer with a tokenizer.json",
         )
     return backend
 
@@ -167,7 +167,7 @@ def _check_complete(
         raise DataError(
             f"merge_file {merge_file}: {len(unmade):,} tokens of vocab_file {vocab_file} are made by no merge, "
             f"{unmade[0]!r} the first",
-            hint=f"The file has {len(merges):,} merges: is it cut off? Give the merges that belong to the vocabulary.",
+            hint=f"the file has {len(merges):,} merges: is it truncated? give the merges that belong to the vocabulary",
         )
 
 
@@ -201,7 +201,7 @@ def _read_vocabulary(path: Path, tokenizer_type: str) -> dict[str, int]:
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
         raise DataError(
             f"vocab_file {path}: the ids are not 0 to {len(vocabulary) - 1}, each once",
-            hint=f"{tokenizer_type} needs {expected}.",
+            hint=f"{tokenizer_type} needs {expected}",
         )
     return vocabulary
 
@@ -216,7 +216,7 @@ def _read_merges(path: Path, tokenizer_type: str) -> list[tuple[str, str]]:
         if len(pair) != 2:
             raise DataError(
                 f"merge_file {path}:{number}: {line[:60]!r} is not a pair of tokens",
-                hint=f"{tokenizer_type} needs a merges.txt: two tokens a line.",
+                hint=f"{tokenizer_type} needs a merges.txt: two tokens a line",
             )
         merges.append((pair[0], pair[1]))
     return merges

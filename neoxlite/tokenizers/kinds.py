@@ -41,24 +41,24 @@ _PYTHIA: Final = "https://huggingface.co/EleutherAI/gpt-neox-20b/resolve/main/to
 # Where the files of a tokenizer are to be had.
 _SOURCES: Final = {
     "HFTokenizer": f"GPT-NeoX-20B's and Pythia's tokenizer.json: {_PYTHIA}; one of your own text: "
-    "`neoxlite data train-tokenizer`.",
-    "GPT2BPETokenizer": "GPT-2's own is built in: leave out vocab_file and merge_file, or write them with "
-    "`neoxlite data gpt2-vocab`.",
-    "HFGPT2Tokenizer": "GPT-2's own is built in: leave out vocab_file. Others are folders of Hugging Face models, with "
-    "tokenizer.json, or vocab.json and merges.txt.",
-    "SPMTokenizer": "A .model comes with the model that it belongs to (Llama's is tokenizer.model); one of your own "
-    "text: spm_train of SentencePiece.",
+    "`neoxlite data train-tokenizer`",
+    "GPT2BPETokenizer": "GPT-2's own is built in: omit vocab_file and merge_file, or write them with "
+    "`neoxlite data gpt2-vocab`",
+    "HFGPT2Tokenizer": "GPT-2's own is built in: omit vocab_file; others are folders of Hugging Face models, with "
+    "tokenizer.json, or vocab.json and merges.txt",
+    "SPMTokenizer": "a .model comes with the model that it belongs to (Llama's is tokenizer.model); one of your own "
+    "text: spm_train of SentencePiece",
 }
 
 
 def not_given(tokenizer_type: str, key: str) -> DataError:
     """Return the error of a file that the configuration does not name, with where to get it."""
-    return DataError(f"{tokenizer_type} needs a {key}", hint=f"Set {key}. {_SOURCES[tokenizer_type]}")
+    return DataError(f"{tokenizer_type} needs a {key}", hint=f"set {key}; {_SOURCES[tokenizer_type]}")
 
 
 def missing(tokenizer_type: str, key: str, path: Path, problem: str = "No such file or directory") -> DataError:
     """Return the error of a file that is not there or cannot be read, with where to get it."""
-    return DataError(f"{key} {path}: {problem}", hint=f"Set {key} to its place. {_SOURCES[tokenizer_type]}")
+    return DataError(f"{key} {path}: {problem}", hint=f"set {key} to its place; {_SOURCES[tokenizer_type]}")
 
 
 def _stand_in_kind(head: bytes) -> str | None:
@@ -127,7 +127,7 @@ def wrong_kind(
         line: where.
     """
     where = f"{key} {path}" if line is None else f"{key} {path}:{line}"
-    hint = f"{tokenizer_type} needs {expected}."
+    hint = f"{tokenizer_type} needs {expected}"
     try:
         kind = detect_kind(path)
     except OSError as error:
@@ -135,7 +135,7 @@ def wrong_kind(
     if kind is not None and kind not in expected:
         what, use = _KINDS[kind]
         reason = f"{problem}; it is {what}" if problem else f"it is {what}"
-        return DataError(f"{where}: {reason}", hint=f"{hint} For this file {use}.")
+        return DataError(f"{where}: {reason}", hint=f"{hint}; for this file {use}")
     return DataError(f"{where}: {problem or f'not {expected}'}", hint=hint)
 
 
@@ -152,5 +152,5 @@ def read_text(path: Path, key: str, tokenizer_type: str) -> str:
         raise missing(tokenizer_type, key, path, error.strerror or str(error)) from error
     told = stand_in(text[:_HEAD_BYTES].encode())
     if told is not None:
-        raise DataError(f"{key} {path}: it is {told[0]}", hint=f"For this file {told[1]}.")
+        raise DataError(f"{key} {path}: it is {told[0]}", hint=f"for this file {told[1]}")
     return text

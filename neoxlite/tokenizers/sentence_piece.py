@@ -69,7 +69,7 @@ def _load(path: Path) -> Any:
         processor.LoadFromSerializedProto(data)
     except (RuntimeError, ValueError) as error:
         raise DataError(
-            f"vocab_file {path}: the SentencePiece model is damaged ({error})", hint="Copy the file again."
+            f"vocab_file {path}: the SentencePiece model is damaged ({error})", hint="copy the file again"
         ) from error
     return processor
 
@@ -86,16 +86,16 @@ def _check_whole(path: Path, data: bytes) -> None:
         length, start = _varint(data, start)
         if tag & 7 != _LENGTH_DELIMITED or start + length > len(data):
             raise DataError(
-                f"vocab_file {path}: the SentencePiece model is damaged or cut off at byte {position}",
-                hint="Copy the file again.",
+                f"vocab_file {path}: the SentencePiece model is damaged or truncated at byte {position}",
+                hint="copy the file again",
             )
         fields.add(tag >> 3)
         position = start + length
     if _NORMALISER not in fields:
         raise DataError(
-            f"vocab_file {path}: the SentencePiece model is cut off at byte {len(data)}: nothing says how text is "
-            "normalised",
-            hint="Copy the file again.",
+            f"vocab_file {path}: the SentencePiece model is truncated at byte {len(data)}: it does not record how "
+            "text is normalised",
+            hint="copy the file again",
         )
 
 

@@ -108,7 +108,7 @@ def _encoding(name: str) -> Encoding:
         known = ", ".join((*_BUILT_IN, *_DOWNLOADS))
         raise DataError(
             f"vocab_file {name!r}: not an encoding of tiktoken",
-            hint=f"TiktokenTokenizer takes the name of an encoding: {known}.",
+            hint=f"TiktokenTokenizer takes the name of an encoding: {known}",
         )
     _check_cached(name, _DOWNLOADS[name])
     return tiktoken.get_encoding(name)
@@ -125,7 +125,7 @@ def _check_cached(name: str, download: _Download) -> None:
     except OSError as error:
         raise DataError(
             f"vocab_file {name}: the encoding is not on this machine ({path}: {error.strerror})",
-            hint=f"Where there is internet, save {download.url} as that file and set TIKTOKEN_CACHE_DIR={folder}.",
+            hint=f"where there is internet, save {download.url} as that file and set TIKTOKEN_CACHE_DIR={folder}",
         ) from None
     if found != download.sha256:
-        raise DataError(f"vocab_file {name}: {path} is damaged", hint=f"Download {download.url} again to that file.")
+        raise DataError(f"vocab_file {name}: {path} is damaged", hint=f"download {download.url} again to that file")

@@ -53,7 +53,7 @@ def command(
         if summary.largest_id >= decoder.vocab_size:
             raise DataError(
                 f"{prefix}: token {summary.largest_id} lies outside the tokenizer's vocabulary of {decoder.vocab_size}",
-                hint="Give the tokenizer that the dataset was made with.",
+                hint="give the tokenizer that the dataset was made with",
             )
         report["vocab_size"] = decoder.vocab_size
         report["first_text"] = decoder.decode(first)

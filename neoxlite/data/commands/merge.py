@@ -24,7 +24,7 @@ def command(prefixes: tuple[str, ...], folder: Path | None, output: str) -> None
       neoxlite data merge part_1of4_text_document part_2of4_text_document ... --output whole_text_document
     """
     if (folder is None) == (not prefixes):
-        raise DataError("give either prefixes or --input FOLDER", hint="See `neoxlite data merge --help`.")
+        raise DataError("give either prefixes or --input FOLDER", hint="see `neoxlite data merge --help`")
     names = list(prefixes)
     if folder is not None:
         with reading(folder):

@@ -11,9 +11,10 @@ from typing import Any
 import click
 
 INPUT_HELP = (
-    "Text files: .jsonl, .txt, .parquet, archives (.tar, .zip), also compressed (.gz, .zst, .xz); folders of them."
+    "Text files: .jsonl, .txt, .parquet, archives (.tar, .zip), also compressed (.gz, .bz2, .xz, .zst); "
+    "folders of them."
 )
-ON_ERROR_HELP = "Damaged input: stop there, or leave it out and count it."
+ON_ERROR_HELP = "Damaged input: stop there, or skip and count it."
 
 
 def comma_list(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:

@@ -17,10 +17,12 @@ from neoxlite.tokenizers import SUPPORTED
 @click.argument("name", default="enwik8")
 @click.option("-t", "--tokenizer", "tokenizer_type", default="GPT2BPETokenizer", show_default=True, help="Its type.")
 @click.option("-d", "--data-dir", type=click.Path(path_type=Path), help="Default: $DATA_DIR, else data.")
-@click.option("-v", "--vocab-file", help=f"Of the tokenizer ({', '.join(SUPPORTED)}); GPT-2's is built in.")
-@click.option("-m", "--merge-file", help="Of GPT2BPETokenizer.")
-@click.option("--download", is_flag=True, help="Fetch what is not there.")
-@click.option("-f", "--force-redownload", is_flag=True, help="Fetch it in any case.")
+@click.option(
+    "-v", "--vocab-file", help=f"Vocabulary file of the tokenizer ({', '.join(SUPPORTED)}); GPT-2's is built in."
+)
+@click.option("-m", "--merge-file", help="Merges file of GPT2BPETokenizer.")
+@click.option("--download", is_flag=True, help="Download missing files.")
+@click.option("-f", "--force-redownload", is_flag=True, help="Download even if present.")
 @click.option(
     "--workers", default=os.cpu_count() or 1, type=click.IntRange(1), help="Threads. Default: all processors."
 )

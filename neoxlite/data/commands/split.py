@@ -24,11 +24,11 @@ def command(prefix: str, shares: list[str], names: str | None) -> None:
     try:
         numbers = [float(share) for share in shares]
     except ValueError:
-        raise DataError(f"--shares {','.join(shares)}: not numbers", hint="Give, for example, 99,1") from None
+        raise DataError(f"--shares {','.join(shares)}: not numbers", hint="give, for example, 99,1") from None
     ends = names.split(",") if names is not None else [str(number) for number in range(1, len(numbers) + 1)]
     if len(set(ends)) != len(numbers) or not all(ends):
         raise DataError(
-            f"{len(numbers)} shares, but --names {names}", hint="Give one name, different from the others, for each."
+            f"{len(numbers)} shares, but --names {names}", hint="give one name, different from the others, for each"
         )
     for written in split_dataset(prefix, numbers, [f"{prefix}_{end}" for end in ends]):
         click.echo(f"{written.prefix}: {counted(written.documents, 'document')}, {counted(written.tokens, 'token')}")

@@ -37,7 +37,7 @@ class _KeysAsWords(click.Command):
 @click.option("--merge-file", type=click.Path(path_type=Path), help="merges.txt of GPT2BPETokenizer.")
 @click.option(_KEYS, default="text", show_default=True, metavar="A,B", callback=comma_list, help="Fields to tokenize.")
 @click.option("--append-eod", is_flag=True, help="End each document with <|endoftext|>.")
-@click.option("--ftfy", is_flag=True, help="Mend broken characters first, with the library ftfy.")
+@click.option("--ftfy", is_flag=True, help="Fix broken characters first, with the library ftfy.")
 @click.option("--shard", metavar="I/N", help="Take the I-th of N parts of the input; a finished part is kept.")
 @click.option("--on-error", default="stop", show_default=True, type=click.Choice(["stop", "skip"]), help=ON_ERROR_HELP)
 @click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Threads that tokenize.")
@@ -94,7 +94,7 @@ def command(
 
 def _summarise(done: Progress, prefixes: list[str]) -> None:
     if done.skipped:
-        say(f"left out: {counted(done.skipped, 'text')} without a token")
+        say(f"skipped: {counted(done.skipped, 'text')} without a token")
     left_out = done.bad.summary()
     if left_out is not None:
         say(f"{left_out}.")

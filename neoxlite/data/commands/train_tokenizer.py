@@ -30,5 +30,5 @@ def command(inputs: list[str], output: Path, vocab_size: int, jsonl_keys: list[s
     """
     size = train_bpe(paths(inputs), output, vocab_size, keys=jsonl_keys, show_progress=on_terminal())
     if size < vocab_size:
-        say(f"The text gave {size:,} tokens only, fewer than the {vocab_size:,} asked for.")
+        say(f"The text gave only {size:,} tokens; {vocab_size:,} were requested.")
     click.echo(f"{output}: {size:,} tokens")

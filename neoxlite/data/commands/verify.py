@@ -10,7 +10,7 @@ from neoxlite.data.dataset_info import read_info
 from neoxlite.data.indexed import IndexedDataset, bin_path, idx_path
 from neoxlite.errors import DataError
 
-_MEND = "Copy it again, write it anew, or keep what is whole with `neoxlite data repair`."
+_FIX = "copy it again, write it again, or recover what is complete with `neoxlite data repair`"
 
 
 @click.command("verify")
@@ -32,7 +32,7 @@ def command(prefixes: tuple[str, ...], vocab_size: int | None) -> None:
             click.echo(f"{prefix}: {_verified(prefix, vocab_size)}")
         except DataError as error:
             if len(prefixes) == 1:
-                raise DataError(error.message, hint=error.hint or _MEND) from error
+                raise DataError(error.message, hint=error.hint or _FIX) from error
             say(error.message)
             if idx_path(prefix).exists() or bin_path(prefix).exists():
                 damaged += 1
@@ -41,7 +41,7 @@ def command(prefixes: tuple[str, ...], vocab_size: int | None) -> None:
     if damaged or missing:
         raise DataError(
             f"of {len(prefixes)} datasets {damaged} damaged, {missing} missing",
-            hint=_MEND if damaged else "Check the names; a dataset is PREFIX.bin with PREFIX.idx.",
+            hint=_FIX if damaged else "check the names; a dataset is PREFIX.bin with PREFIX.idx",
         )
 
 

@@ -201,7 +201,7 @@ def test_sentence_piece_cut_between_pieces(golden: Path, tmp_path: Path) -> None
             refused = refusal(lambda: build_tokenizer("SPMTokenizer", path))
             assert refused is not None
             assert f"{path}: the SentencePiece model is" in refused.message
-            assert "cut off at byte " in refused.message
+            assert "truncated at byte " in refused.message
 
 
 @pytest.mark.full

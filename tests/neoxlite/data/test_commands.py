@@ -80,7 +80,7 @@ def test_inspect_decodes_by_the_tokenizer_that_made_the_dataset(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["inspect", "無い"], 2, "neoxlite: no dataset 無い: 無い.idx does not exist\n          There is no .idx file"),
+        (["inspect", "無い"], 2, "neoxlite: no dataset 無い: 無い.idx does not exist\n          there is no .idx file"),
         (
             ["tokenize", "--input", "a.jsonl,,b.jsonl", "--output-prefix", "x", "--tokenizer-type", "C"],
             2,
@@ -90,7 +90,7 @@ def test_inspect_decodes_by_the_tokenizer_that_made_the_dataset(
         (
             ["tokenize", "--input", "a.jsonl", "--output-prefix", "x", "--tokenizer-type", "SPM"],
             2,
-            "neoxlite: tokenizer_type SPM is unknown\n          Known: HFTokenizer, ",
+            "neoxlite: tokenizer_type SPM is unknown\n          known: HFTokenizer, ",
         ),
         (
             ["tokenize", "--input", "a.jsonl", "--output-prefix", "x", "--tokenizer-type", "CharLevelTokenizer"],

@@ -188,8 +188,12 @@ def _patched(prefix: str, suffix: str, change: Callable[[bytes], bytes]) -> None
         ("idx", lambda data: data[:18] + b"\xff" * 8 + data[26:], r"202 bytes, but 18446744073709551615 sequences"),
         # The golden dataset's documents have 5, 3, 8, 1, 7, 4, 12 and 2 tokens of two bytes.
         ("bin", lambda data: data[:-2], r"82 bytes, but its index set.idx expects 84; .* document is 6 \(of 0 to 7\)"),
-        ("bin", lambda data: data[:33], r"of 8 sequences 3 are whole, the last whole document is 2 \(of 0 to 7\)"),
-        ("bin", lambda data: data[:9], r"none of 8 sequences is whole"),
+        (
+            "bin",
+            lambda data: data[:33],
+            r"of 8 sequences 3 are complete, the last complete document is 2 \(of 0 to 7\)",
+        ),
+        ("bin", lambda data: data[:9], r"none of 8 sequences is complete"),
         ("bin", lambda data: data + b"\0\0", r"86 bytes, but its index set.idx expects 84"),
         ("bin", lambda data: b"", r"0 bytes, but its index set.idx expects 84"),
     ],
@@ -264,15 +268,15 @@ def test_missing_dataset_lists_what_is_there(written: Callable[..., str], tmp_pa
     assert "青空_text_document" in str(caught.value.hint)
     with pytest.raises(DataError, match=r"named by its prefix, without \.bin") as caught:
         IndexedDataset(f"{prefix}.bin")
-    assert caught.value.hint == f"Write {prefix}"
+    assert caught.value.hint == f"write {prefix}"
     with pytest.raises(DataError) as caught:
         IndexedDataset(tmp_path / "no" / "where")
-    assert re.search(r"The folder .*no does not exist", str(caught.value.hint))
+    assert re.search(r"the folder .*no does not exist", str(caught.value.hint))
     empty = tmp_path / "a"
     empty.mkdir()
     with pytest.raises(DataError) as caught:
         IndexedDataset(empty / "b")
-    assert "There is no .idx file" in str(caught.value.hint)
+    assert "there is no .idx file" in str(caught.value.hint)
 
 
 def test_a_dataset_may_be_empty(written: Callable[..., str]) -> None:

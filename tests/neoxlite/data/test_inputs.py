@@ -228,7 +228,7 @@ def test_bad_lines_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     (tmp_path / "x.jsonl").write_bytes(BAD_LINES * 5)
     done = tokenize_files([tmp_path / "x.jsonl"], str(tmp_path / "x"), CHARACTERS, Options(skip_bad=True))
     assert (done.documents, done.bad.documents, done.bad.files) == (10, 20, 0)
-    assert str(done.bad.summary()).startswith("left out: 20 damaged documents; the first: input ")
+    assert str(done.bad.summary()).startswith("skipped: 20 damaged documents; the first: input ")
     assert "x.jsonl:2: not JSON" in caplog.text
     assert "x.jsonl:3: there is no key 'text'" in caplog.text
     assert len(caplog.records) == 10
@@ -240,7 +240,7 @@ def test_stop_names_the_other_policy(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"x\.jsonl:2: not JSON") as caught:
         _texts([tmp_path / "x.jsonl"])
     assert caught.value.hint == (
-        'Each line must be an object such as {"text": "..."}; to leave out what is damaged: --on-error skip'
+        'Each line must be an object such as {"text": "..."}; to skip what is damaged: --on-error skip'
     )
 
 
@@ -282,7 +282,7 @@ def test_the_rest_is_read_after_a_broken_file(tmp_path: Path) -> None:
     kept = _texts([tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl"], bad=bad)
     assert kept[-len(TEXTS) :] == TEXTS
     assert bad.files == 1
-    assert "the compressed file is cut off" in str(bad.summary())
+    assert "the compressed file is truncated" in str(bad.summary())
 
 
 def test_encrypted_archive(tmp_path: Path) -> None:

@@ -154,17 +154,18 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     Path("m.bin").write_bytes(Path("m.bin").read_bytes()[:-7])
     assert main(["data", "verify", "w", "m", "nothing"]) == 2
     told = capsys.readouterr()
-    assert "m.bin: 53 bytes, but its index m.idx expects 60; of 10 sequences 8 are whole" in told.err
+    assert "m.bin: 53 bytes, but its index m.idx expects 60; of 10 sequences 8 are complete" in told.err
     assert "of 3 datasets 1 damaged, 1 missing" in told.err
     assert main(["data", "repair", "m", "--output", "mended"]) == 0
     told = capsys.readouterr()
     assert told.out == "mended: 8 documents, 24 tokens\n"
     assert told.err == (
-        "m: the last 2 of 10 sequences are not whole\nm.bin: 5 bytes belong to no whole sequence and are left out\n"
+        "m: the last 2 of 10 sequences are not complete\n"
+        "m.bin: 5 bytes belong to no complete sequence and are dropped\n"
     )
     Path("m.bin").write_bytes(b"")
     assert main(["data", "repair", "m", "--output", "none"]) == 2
-    assert "m: nothing of it is whole; the last 10 of 10 sequences" in capsys.readouterr().err
+    assert "m: nothing of it is complete; the last 10 of 10 sequences" in capsys.readouterr().err
     assert not Path("none.idx").exists()
 
 
@@ -229,7 +230,7 @@ def test_repair_of_any_cut(suffix: str, tmp_path: Path) -> None:
     good = prefix.with_suffix(f".{suffix}").read_bytes()
     for length in range(len(good)):
         prefix.with_suffix(f".{suffix}").write_bytes(good[:length])
-        told = "does not tell" if suffix == "idx" and length < 38 else "nothing of it is whole"
+        told = "does not record" if suffix == "idx" and length < 38 else "nothing of it is complete"
         if length < (38 if suffix == "idx" else 6):
             with pytest.raises(DataError, match=told):
                 repair_dataset(str(prefix), str(tmp_path / "r"))
@@ -253,9 +254,9 @@ def test_repair_without_index(tmp_path: Path) -> None:
     documents = [[[1, 2, 0]], [[3, 0]], [[6, 7]]]
     prefix = _write(tmp_path / "w", documents)
     Path(f"{prefix}.idx").unlink()
-    with pytest.raises(DataError, match="does not tell the type of the tokens"):
+    with pytest.raises(DataError, match="does not record the type of the tokens"):
         repair_dataset(prefix, str(tmp_path / "r"), eod=0)
-    with pytest.raises(DataError, match="does not tell where the documents end"):
+    with pytest.raises(DataError, match="does not record where the documents end"):
         repair_dataset(prefix, str(tmp_path / "r"), dtype="uint16")
     repair_dataset(prefix, str(tmp_path / "r"), eod=0, dtype="uint16")
     assert _documents(tmp_path / "r") == documents
@@ -350,7 +351,7 @@ def test_prepare_from_a_damaged_download(
     assert main(["data", "prepare", "enwik8", "-t", "CharLevelTokenizer"]) == 2
     told = capsys.readouterr().err
     assert "data/enwik8/enwik8.zip: the archive cannot be read" in told
-    assert "Fetch it again, with -f" in told
+    assert "fetch it again, with -f" in told
     assert "--on-error" not in told
     assert [path.name for path in Path("data/enwik8").iterdir()] == ["enwik8.zip"]
 

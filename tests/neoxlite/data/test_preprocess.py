@@ -119,7 +119,7 @@ def test_compressed_input(golden: Path, tmp_path: Path) -> None:
     assert (tmp_path / name).read_bytes() == (golden / "tokenized" / name).read_bytes()
     assert done.bytes_read == packed.stat().st_size
     packed.write_bytes(packed.read_bytes()[:-200])
-    with pytest.raises(DataError, match="the compressed file is cut off"):
+    with pytest.raises(DataError, match="the compressed file is truncated"):
         list(read_batches([packed]))
     packed.write_bytes(b"not gzip")
     with pytest.raises(DataError, match="Not a gzipped file"):

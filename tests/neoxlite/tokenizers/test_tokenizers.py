@@ -236,7 +236,7 @@ def test_a_broken_library_is_a_missing_one(
     with pytest.raises(DataError, match=re.escape(reason)) as caught:
         needed_library("half_gone", "this", "data")
     assert caught.value.message.startswith("this needs the library half_gone, which cannot be imported (")
-    assert caught.value.hint == "Install it: pip install 'hpcjob[data]'"
+    assert caught.value.hint == "install it: pip install 'hpcjob[data]'"
 
 
 @pytest.mark.parametrize(
