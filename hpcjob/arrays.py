@@ -60,7 +60,7 @@ def parse_spec(spec: str) -> tuple[int, ...]:
     for part in spec.split(","):
         match = _PART.fullmatch(part.strip())
         if match is None:
-            raise InputError(f"array: {part.strip()!r} is no range of indices", hint=_HINT)
+            raise InputError(f"array: {part.strip()!r} is not a range of indices", hint=_HINT)
         first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
         if step < 1:
             raise InputError(f"array: {part.strip()!r}: the step is 0", hint="write a step of 1 or more, or none")

@@ -51,7 +51,7 @@ def in_yaml(value: Any, array: Array | None, key: str) -> str | None:
     for text in array.values or () if array is not None and "{array.value}" in value else ():
         if not _PLAIN.fullmatch(text) or ": " in text or text.endswith(":"):
             raise InputError(
-                f"{key}: the value {text!r} of the array is no plain YAML value",
+                f"{key}: the value {text!r} of the array is not a plain YAML value",
                 hint="use the values in `command` or `env`, where any text may stand",
             )
     return value if whole else None

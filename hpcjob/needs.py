@@ -17,7 +17,7 @@ from neoxlite.common.paths import exists
 if TYPE_CHECKING:
     from hpcjob.plan import Plan
 
-_HINT = "the job would end before its launch: mend it; --no-check submits it all the same"
+_HINT = "the job would end before its launch: fix this, or submit anyway with --no-check"
 _MOST_ELEMENTS = 1000
 # Name in `limits`, what it is to the system, and how many of its units are one of ulimit's.
 _LIMITS = (
@@ -45,7 +45,7 @@ def check_needs(plan: Plan, *, is_first: bool = True) -> list[str]:
         if is_local:
             _check_limits(plan)
         for key, path in _missing(plan):
-            told = f"{key}: there is no {path} here"
+            told = f"{key}: {path} does not exist here"
             if is_first and not plan.after and (is_local or not path.startswith(("/", "~/"))):
                 raise InputError(told, hint=_HINT)
             notes.append(f"{told}; a job that finds none ends before its launch")
@@ -105,4 +105,4 @@ def _check_limits(plan: Plan) -> None:
         if asked is None or most == resource.RLIM_INFINITY:
             continue
         if asked == "unlimited" or asked * unit > most:
-            raise InputError(f"limits.{name}: {asked} asked, at most {most // unit} is allowed here", hint=_HINT)
+            raise InputError(f"limits.{name}: {asked} requested, at most {most // unit} is allowed here", hint=_HINT)

@@ -26,7 +26,7 @@ _DATA_KEYS = ("data_path", "train_data_paths", "valid_data_paths", "test_data_pa
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 _FILE_KEYS = ("vocab_file", "merge_file")
 _FROM_SET = re.compile(r"--set: ([\w.]+)")
-_ALL_THE_SAME = "--no-check submits it all the same"
+_ANYWAY = "or submit anyway with --no-check"
 
 
 def check_training(plan: Plan) -> list[str]:
@@ -47,9 +47,9 @@ def check_training(plan: Plan) -> list[str]:
         try:
             cfg = load_config(train.configs, train.conf_dir, dict(leaves(train.set)), ranks)
         except UserError as error:
-            hint = f"{error.hint}{' ' if error.hint[-1] in '?.' else '; '}{_ALL_THE_SAME}" if error.hint else None
+            hint = f"{error.hint}{' ' if error.hint[-1] in '?.' else '; '}{_ANYWAY}" if error.hint else None
             said = _of_the_job(error.message, f"{key}.set", plan.places)
-            raise InputError(f"{name}: neoxlite would refuse this: {said}", hint=hint) from None
+            raise InputError(f"{name}: neoxlite would reject the configuration: {said}", hint=hint) from None
         notes += [f"{name}: {warning}" for warning in cfg.warnings]
         if number == 0 and (plan.job.train or (plan.job.steps and plan.job.steps[0].train)):
             notes += [f"{name}: {missing}" for missing in _missing(cfg)]
@@ -97,4 +97,4 @@ def _missing(cfg: NeoxConfig) -> Iterator[str]:
     for key in _FILE_KEYS:
         value = getattr(cfg, key)
         if isinstance(value, str) and not exists(Path(value)):
-            yield f"{key}: there is no {value} here"
+            yield f"{key}: {value} does not exist here"

@@ -75,7 +75,7 @@ def _header(plan: Plan, loader: Loader, *, interactive: bool) -> str:
     lines.append(f"template {' over '.join(list(loader.used)[:2])} and parts, {digest}")
     submit = SUBMIT_COMMANDS[plan.profile.scheduler.type]
     if interactive:
-        lines.append("the shell of hpcjob interactive, started by its command; the directives say what is asked")
+        lines.append("the shell of hpcjob interactive, started by its command; the directives show what is requested")
         lines.append("shellcheck disable=SC2034,SC2154")  # of what a job's steps set and use
     elif plan.profile.scheduler.account == "-g-cli":
         group = plan.account or "GROUP"

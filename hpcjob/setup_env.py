@@ -32,7 +32,7 @@ def wheel_of(cuda: str) -> str:
         InputError: ``cuda`` is no version, or PyTorch has no wheels for its major version.
     """
     if not re.fullmatch(r"\d+(\.\d+)*", cuda):
-        raise InputError(f"--cuda: {cuda!r} is no version", hint="write for example 12.6, or none for CPU wheels")
+        raise InputError(f"--cuda: {cuda!r} is not a version", hint="write for example 12.6, or none for CPU wheels")
     wanted = _numbers(cuda)
     same = [wheel for wheel in WHEELS if _numbers(wheel)[0] == wanted[0]]
     if not same:
@@ -69,7 +69,7 @@ def setup_script(
     """
     cuda, why = _cuda(profile, cuda)
     if torch and not re.fullmatch(r"\d+(\.\d+)*[\w.+-]*", torch, re.ASCII):
-        raise InputError(f"--torch: {torch!r} is no version", hint="write for example 2.9.1, or leave it out")
+        raise InputError(f"--torch: {torch!r} is not a version", hint="write for example 2.9.1, or omit it")
     tag = "cpu" if cuda is None else f"cu{wheel_of(cuda).replace('.', '')}"
     index = f"{_INDEX}/{tag}"
     values = {

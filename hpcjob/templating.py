@@ -114,10 +114,10 @@ def mendable(main: str, loader: Loader) -> Iterator[None]:
         raise HpcjobError(f"there is no template {error.name}", hint="put it into a folder `templates`") from None
     except jinja2.TemplateSyntaxError as error:
         where = f"{error.filename or main}:{error.lineno}"
-        raise HpcjobError(f"{where}: {error.message}", hint="mend the template") from None
+        raise HpcjobError(f"{where}: {error.message}", hint="fix the template") from None
     except jinja2.TemplateError as error:
         used = ", ".join(map(str, loader.used.values()))
-        raise HpcjobError(f"template: {error.message}", hint=f"mend one of {used}") from None
+        raise HpcjobError(f"template: {error.message}", hint=f"fix one of {used}") from None
 
 
 def _only_filtered(value: Any) -> ScriptText | int:

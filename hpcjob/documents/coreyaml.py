@@ -47,7 +47,7 @@ class CoreLoader(_Base):  # type: ignore[misc] # the C loader where PyYAML was b
         pattern = _PATTERNS.get(node.tag)
         if pattern is not None and isinstance(node, yaml.ScalarNode):
             if not pattern.fullmatch(node.value):
-                raise _refusal(f"{node.value[:60]!r} is no {node.tag.removeprefix(_PREFIX)}", node)
+                raise _refusal(f"{node.value[:60]!r} is not of type {node.tag.removeprefix(_PREFIX)}", node)
             if node.tag == f"{_PREFIX}int" and len(node.value) > _MAX_DIGITS:
                 raise _refusal(f"a number of {len(node.value)} digits", node)
         return super().construct_object(node, deep=deep)

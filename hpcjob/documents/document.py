@@ -91,7 +91,7 @@ def _parts(path: str | KeyPath, place: str) -> KeyPath:
         return path
     parts = tuple(path.split("."))
     if not all(parts):
-        raise InputError(f"{place}: {path!r} is no path of keys", hint="write for example train.set.train_iters=10")
+        raise InputError(f"{place}: {path!r} is not a path of keys", hint="write for example train.set.train_iters=10")
     return parts
 
 
@@ -103,7 +103,7 @@ def _key_in(target: Any, part: str | int, above: Sequence[str | int], place: str
     shown = repr(target) if len(repr(target)) < 60 else f"{repr(target)[:57]}..."
     raise InputError(
         f"{place}: {dotted(tuple(above))} is {shown}, it holds no key {part!r}",
-        hint="give the whole value instead, or mend the path",
+        hint="give the whole value instead, or fix the path",
     )
 
 

@@ -27,7 +27,7 @@ _HINTS = {
     "undefined alias": "quote a value that begins with *",
     "did not find expected": "close the bracket or quote that is open above it, and check the indentation",
     "a number of": "quote it if it is text",
-    " is no ": "write a value that fits the tag (!!name), or leave the tag out",
+    " is not of type ": "write a value that fits the tag (!!name), or omit the tag",
 }
 
 
@@ -73,7 +73,7 @@ def parse(text: str, origin: str, what: str) -> Document:
     except RecursionError:
         raise InputError(f"{origin}: nested too deeply", hint="has an alias (*name) a place in itself?") from None
     if not isinstance(document.data, dict):
-        raise InputError(f"{origin}: the {what} is no mapping of keys to values", hint="write `key: value` lines")
+        raise InputError(f"{origin}: the {what} is not a mapping of keys to values", hint="write `key: value` lines")
     return document
 
 
@@ -144,7 +144,7 @@ def _near_files(path: Path) -> str:
     try:
         names = {other.stem: other.name for other in path.parent.iterdir()}
     except FileNotFoundError:
-        return f"there is no folder {path.parent} either"
+        return f"the folder {path.parent} does not exist either"
     except OSError as error:
         return f"the folder {path.parent} cannot be read either: {error.strerror}"
     found = [names[like] for like in near(path.stem, names)]

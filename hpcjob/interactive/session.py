@@ -135,7 +135,7 @@ def adapt(job: JobFile, profile: ClusterProfile) -> tuple[JobFile, ClusterProfil
         )
     for key in _NOT_OF_A_SHELL:
         if getattr(job, key) is not None:
-            raise InputError(f"{key}: a shell has none", hint=f"leave it out: --set {key}=null")
+            raise InputError(f"{key}: a shell has none", hint=f"omit it: --set {key}=null")
     if job.queue is None and ways.queue:
         job = msgspec.structs.replace(job, queue=ways.queue)
     if not ways.sizes and ways.node_hours is None:

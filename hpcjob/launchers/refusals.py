@@ -61,4 +61,6 @@ def check_pyxis(launcher: LauncherName, python: Python, job: JobFile, profile: C
         )
     for bind in own.binds:
         if "," in bind:
-            raise InputError(f"python.container.binds: {bind!r}: pyxis takes no comma", hint="bind a folder above it")
+            raise InputError(
+                f"python.container.binds: {bind!r}: pyxis does not accept a comma", hint="bind a folder above it"
+            )

@@ -27,6 +27,6 @@ def keep_env(document: Document) -> None:
 def _check(document: Document, path: KeyPath, name: str, value: object) -> None:
     place, key = document.place((*path, name)), dotted((*path, name))
     if not ENV_NAME.fullmatch(name):
-        raise InputError(f"{place}: {dotted(path)}: {name!r} is no name of a variable", hint=ENV_NAME_HINT)
+        raise InputError(f"{place}: {dotted(path)}: {name!r} is not a name of a variable", hint=ENV_NAME_HINT)
     if not isinstance(value, str):
         raise InputError(f"{at(place, key)}: expected text, got {value!r}", hint="write one value, quoted if need be")

@@ -48,9 +48,7 @@ def fill(document: Document) -> list[str]:
     for key, value in list(document.data.items()):
         if key not in ("params", "sweep"):
             document.data[key] = _filled(value, (key,), document, values, used)
-    return [
-        f"params.{name}: nothing uses it; write {{params.{name}}} where it belongs" for name in values.keys() - used
-    ]
+    return [f"params.{name} is not used; write {{params.{name}}} where it is needed" for name in values.keys() - used]
 
 
 def _value(document: Document, name: str, param: Param | Scalar) -> tuple[Scalar, str]:
@@ -71,13 +69,13 @@ def _value(document: Document, name: str, param: Param | Scalar) -> tuple[Scalar
         raise InputError(f"{where}: {text!r} is a placeholder{about}", hint=hint)
     typed = _typed(value, text, param)
     if typed is None:
-        raise InputError(f"{where}: {text!r} is no {param.type}{about}", hint=hint)
+        raise InputError(f"{where}: {text!r} is not of type {param.type}{about}", hint=hint)
     value = typed
     if param.type == "path" and not exists(expanded(text)):
-        raise InputError(f"{where}: there is no {text} here{about}", hint="give a path that exists")
+        raise InputError(f"{where}: {text} does not exist here{about}", hint="give a path that exists")
     if param.choices and value not in param.choices:
         raise InputError(
-            f"{where}: {text} is none of its choices{about}",
+            f"{where}: {text} is not one of its choices{about}",
             hint=f"choose one of {', '.join(map(str, param.choices))}",
         )
     return value, text

@@ -52,7 +52,7 @@ def prepare(
     """
     every = prepare_all(job, profile=profile, overrides=overrides, interpreter=interpreter, find_after=find_after)
     if len(every) > 1:
-        raise InputError(f"sweep: {len(every)} jobs, and one is asked for", hint="hpcjob submit submits them all")
+        raise InputError(f"sweep: {len(every)} jobs, and one is requested", hint="hpcjob submit submits them all")
     return every[0]
 
 

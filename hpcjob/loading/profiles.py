@@ -161,7 +161,7 @@ def _extended(path: Path) -> list[tuple[Path, Document]]:
         seen = [other for other, _ in chain]
         if exists(found) and any(found.samefile(other) for other in seen):
             ring = " -> ".join(str(other) for other in [*seen, found])
-            raise InputError(f"{place}: profiles extend one another in a ring: {ring}", hint="break the ring")
+            raise InputError(f"{place}: profiles extend each other in a cycle: {ring}", hint="break the cycle")
         chain.append((found, read(found, "profile")))
     return chain
 
@@ -169,7 +169,7 @@ def _extended(path: Path) -> list[tuple[Path, Document]]:
 def _parent(name: object, file: Path, place: str) -> Path:
     """Return the profile that ``file`` extends; a path is relative to that file."""
     if not isinstance(name, str):
-        raise InputError(f"{place}: extends: {name!r} is no name", hint="write the name of one profile")
+        raise InputError(f"{place}: extends: {name!r} is not a name", hint="write the name of one profile")
     if _is_path(name):
         return file.parent / expanded(name)
     try:

@@ -43,7 +43,7 @@ def at_queue(profile: ClusterProfile, queue: str | None, nodes: int) -> tuple[Cl
     limits = _limits(profile.limits, known, nodes)
     if limits.nodes and nodes > limits.nodes:
         raise InputError(
-            f"nodes: {nodes} asked, {where(profile, queue)} allows {limits.nodes} per job",
+            f"nodes: {nodes} requested, but {where(profile, queue)} allows {limits.nodes} per job",
             hint=f"ask for at most {counted(limits.nodes, 'node')}",
         )
     node = known.node if known and known.node else profile.node

@@ -173,6 +173,6 @@ def _none_fits(asked: Asked, candidates: list[_Candidate], profile: ClusterProfi
     _, name, _ = min(offers)
     words = [words for _, other, words in sorted(offers) if other == name]
     return InputError(
-        f"queue: auto: no queue of {profile.name} takes {asked}",
-        hint=f"nearest is {name}: it takes {', or '.join(dict.fromkeys(words))}",
+        f"queue: auto: no queue of {profile.name} accepts {asked}",
+        hint=f"the closest is {name}, which accepts {', or '.join(dict.fromkeys(words))}",
     )

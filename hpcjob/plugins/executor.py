@@ -212,7 +212,7 @@ class HpcjobExecutor(FunctionExecutor):
 
 def _check_count(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InputError(f"{name}: {value!r} is no number of times", hint="give a whole number, 0 or above")
+        raise InputError(f"{name}: {value!r} is not a number of times", hint="give a whole number, 0 or above")
 
 
 def _completed(job: JobFile, profile: ClusterProfile, prefix: str) -> JobFile:

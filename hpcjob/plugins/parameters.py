@@ -124,7 +124,7 @@ def _in_job_file(name: str, value: Any, place: str) -> Any:
     """Return a value as a job file has it, and not the caller's own: minutes become a clock time, GB get their unit."""
     if name == "timeout_min":
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-            raise InputError(f"{place}: {value!r} is no number of minutes", hint="give one above 0")
+            raise InputError(f"{place}: {value!r} is not a number of minutes", hint="give one above 0")
         return format_clock(max(1, round(value * 60)))
     if name == "mem_gb" and isinstance(value, (int, float)) and not isinstance(value, bool):
         return f"{value}G"

@@ -37,7 +37,9 @@ def profile_of(
     elif isinstance(given, Mapping):
         profile = _changed(dict(given), bare, place, usual if scheduler is None else None)
     elif given is not None:
-        raise InputError(f"{place}: {given!r} is no profile", hint="give its name, its path, or a mapping of its keys")
+        raise InputError(
+            f"{place}: {given!r} is not a profile", hint="give its name, its path, or a mapping of its keys"
+        )
     elif usual is None and scheduler is None:
         raise InputError(f"{place}: no profile given", hint=f"give one of {', '.join(profile_names())}")
     else:

@@ -49,7 +49,7 @@ def start_anew(paths: utils.JobPaths) -> None:
         _submit_next(paths, own_id, submission, profile)
     except HpcjobError as error:
         raise utils.UncompletedJobError(
-            f"Job not requeued: it was saved, but cannot go on by itself: {error.message}. "
+            f"Job not requeued: it was saved, but cannot continue by itself: {error.message}. "
             "Submit the callable in its pickle again: executor.submit(job.submission().function)"
         ) from None
     raise SystemExit(exitcodes.SAVED_FOR_WALLTIME)

@@ -56,7 +56,7 @@ def _scheduler(profile: ClusterProfile, seen: Seen, probe: Probe) -> Iterator[Ro
         todo = f"run this on a login node of {profile.title}, or choose another profile"
         yield Row("scheduler", kind, why, todo, "differs")
     else:
-        yield Row("scheduler", kind, "its version is not told", "", "note")
+        yield Row("scheduler", kind, "version unknown", "", "note")
     if seen.array is not None and profile.limits.array is not None:
         yield compared("limits.array", str(profile.limits.array), str(seen.array), "limits: {array: ...}")
     elif seen.array is not None:
@@ -79,7 +79,7 @@ def _queues(profile: ClusterProfile, seen: Seen, probe: Probe) -> Iterator[Row]:
             yield Row(f"queue {name}", _said(profile, name), "no such queue", todo, "differs")
         elif not there.is_open:
             yield Row(
-                f"queue {name}", _said(profile, name), "takes no jobs now", "ask the site, or another queue", "note"
+                f"queue {name}", _said(profile, name), "accepts no jobs now", "ask the site, or another queue", "note"
             )
         else:
             yield _queue(profile, there, seen)
@@ -143,7 +143,7 @@ def _account(profile: ClusterProfile, account: str | None, seen: Seen) -> Iterat
         return
     said = account or ("one is required" if profile.scheduler.account_required else "none")
     if seen.accounts is None:
-        yield Row("account", said, f"? {seen.accounts_source} gave no answer", "", "unknown")
+        yield Row("account", said, f"? {seen.accounts_source} did not answer", "", "unknown")
     elif account and account not in seen.accounts and seen.accounts:
         yield Row("account", said, _listed(seen.accounts), "HPCJOB_ACCOUNT or `accounts:` of config.yml", "differs")
     elif not account and profile.scheduler.account_required:
@@ -254,7 +254,7 @@ def _launchers(profile: ClusterProfile, wanted: dict[str, bool], here: dict[str,
 
 def _cuda(declared: str, here: str | None) -> Row:
     if here is None:
-        return Row("cuda", declared, "? there is no nvcc after the modules", "", "unknown")
+        return Row("cuda", declared, "? no nvcc after the modules", "", "unknown")
     same = here == declared or here.startswith(f"{declared}.") or declared.startswith(f"{here}.")
     return Row(
         "cuda",

@@ -34,7 +34,7 @@ class Probe:
         """Return what ``argv`` printed on stdout; None where it failed or took too long: then it is not asked again."""
         line = shlex.join(argv)
         if argv[0] in self._silent:
-            self.failed[line] = f"{argv[0]}: not asked, it had not answered before"
+            self.failed[line] = f"{argv[0]}: not tried, it had not answered before"
             return None
         try:
             done = commands.run(argv, timeout_s=self.timeout_s)

@@ -27,5 +27,6 @@ def shell_context(plan: Plan) -> dict[str, Any]:
         "shell_s": 0 if plan.profile.scheduler.type == "local" else plan.walltime_s,
         "shape": shape,
         "shell_ranks": ranks,
-        "advice": f"; `launch COMMAND...`: {started}, `launch`: the job's own work ({work}), `exit`: the end",
+        "advice": f"; `launch COMMAND...`: {started}; `launch` alone runs the job's work ({work}); "
+        "`exit` ends the session",
     }

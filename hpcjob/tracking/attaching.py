@@ -36,7 +36,7 @@ def attach(job_id: str, profile: ClusterProfile, *, log: Path | None = None, nam
         SchedulerError: the scheduler does not answer.
     """
     if not _ID.fullmatch(job_id):
-        raise InputError(f"{job_id!r} is no job id", hint="give the id that the scheduler printed, such as 12345")
+        raise InputError(f"{job_id!r} is not a job id", hint="give the id that the scheduler printed, such as 12345")
     if log is not None:
         _check_log(log, job_id)
     if name is not None:
@@ -72,7 +72,7 @@ def attach(job_id: str, profile: ClusterProfile, *, log: Path | None = None, nam
 def _check_log(log: Path, job_id: str) -> None:
     """Raise InputError where ``log`` is neither a file nor a folder in which a script of ours, or the job, left one."""
     if not exists(log):
-        raise InputError(f"{log}: no such log file or job directory", hint="leave it out if there is none yet")
+        raise InputError(f"{log}: no such log file or job directory", hint="omit it if there is none yet")
     if other := what_else(log):
         raise InputError(f"{log}: {other}, not a log file", hint="name the file that the job writes, or its directory")
     is_ours = (log / "script.sh").is_file() or started_id(log) is not None

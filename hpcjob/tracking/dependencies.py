@@ -66,7 +66,7 @@ def found(job: JobFile, profile: ClusterProfile, *, ask: bool) -> tuple[list[Dep
         else:
             raise InputError(
                 f"after: job {record.id} has ended ({status.state}), after{condition} does not come true any more",
-                hint="leave `after` out, or submit that job again first",
+                hint="omit `after`, or submit that job again first",
             )
     return dependencies, notes
 

@@ -119,7 +119,7 @@ def ensure_writable(profile: str) -> None:
     except OSError as error:
         raise HpcjobError(
             f"{error.filename or state_dir()}: {error.strerror}; a job could not be tracked, nothing was submitted",
-            hint="mend that folder, or set XDG_STATE_HOME to one that you may write",
+            hint="fix that folder, or set XDG_STATE_HOME to one that you may write",
         ) from None
 
 

@@ -49,7 +49,7 @@ def check_shared(path: Path, plan: Plan) -> None:
     try:
         real = path.resolve()
     except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to one another
-        raise InputError(f"{path}: {error}", hint="mend the links on the way to it") from None
+        raise InputError(f"{path}: {error}", hint="fix the links on the way to it") from None
     for prefix in plan.profile.paths.not_shared:
         if real.is_relative_to(Path(prefix).resolve()):
             raise InputError(

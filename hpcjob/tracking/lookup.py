@@ -63,7 +63,9 @@ def _element(text: str, number: int, index: Index) -> Record:
 
     array = find_job(text, index)
     if array.array is None:
-        raise UnknownJobError(f"job {array.id} ({printable(array.name)}) is no array", hint=f"its own id is {array.id}")
+        raise UnknownJobError(
+            f"job {array.id} ({printable(array.name)}) is not an array", hint=f"its own id is {array.id}"
+        )
     if number not in parse_spec(array.array):
         raise UnknownJobError(f"array {array.id} has no element {number}", hint=f"its elements: {array.array}")
     return array.element(number)

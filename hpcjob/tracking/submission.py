@@ -125,7 +125,7 @@ def submit(
         except OSError as error:
             raise UnrecordedError(
                 f"job {record.id} is submitted, but could not be recorded: {error.filename}: {error.strerror}",
-                hint=f"mend that, then: {attach_line(record)}",
+                hint=f"fix that, then: {attach_line(record)}",
             ) from None
     return record
 

@@ -94,7 +94,7 @@ class Watcher(core.InfoWatcher):
     def status(self, job_id: str, mode: str = "standard") -> Status:
         """Return the status of a registered job; ``mode`` as in `get_info`."""
         self.update_if_long_enough(mode)
-        return self._statuses.get(job_id, Status(State.UNKNOWN, reason="not asked yet"))
+        return self._statuses.get(job_id, Status(State.UNKNOWN, reason="not queried yet"))
 
     def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
         """Return the status as strings under sacct's names."""

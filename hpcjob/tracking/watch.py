@@ -167,7 +167,7 @@ def hold(record: Record, index: Index, *, release: bool = False) -> str:
     scheduler = job.watcher.scheduler
     before = _noted(record, job.status("force"), index)
     if before.state is State.RUNNING and record.array is None and not release:
-        return "RUNNING; it goes on, only a job that waits can be held"
+        return "RUNNING; it continues, only a job that waits can be held"
     (scheduler.release if release else scheduler.hold)([job.ref])
     now = _noted(record, job.status("force"), index)
     return str(now.state) + (f" ({now.reason})" if now.reason else "")

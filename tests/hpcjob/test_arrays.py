@@ -65,7 +65,7 @@ def test_values_of_a_list_and_of_a_file(tmp_path: Path) -> None:
         ({"array": ArrayLines(lines="/nowhere/x")}, "No such file"),
         ({"array": ArrayLines(lines="/dev/zero")}, "no regular file"),
         ({"array": ["x" * 600_000] * 2}, "bytes"),
-        ({"array": "$(id)"}, "no range"),
+        ({"array": "$(id)"}, "not a range"),
     ],
 )
 def test_refused(keys: dict[str, Any], words: str) -> None:
@@ -156,7 +156,7 @@ def test_placeholders() -> None:
     assert 'seed="$array_index"' in script
     assert 'lr="$array_value"' in script
     assert 'tag="run-\'"$array_value"' in script
-    with pytest.raises(InputError, match="no plain YAML value"):
+    with pytest.raises(InputError, match="not a plain YAML value"):
         plan("lab", train=train, array=["1e-4", "a: b"])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from hpcjob.cli import main
 
-HINT = "        the job would end before its launch: mend it; --no-check submits it all the same\n"
+HINT = "        the job would end before its launch: fix this, or submit anyway with --no-check\n"
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_a_file_that_is_not_there(
     (folder / "part0/x").touch()
     for profile in ("local", "lab"):
         assert dry(keys, "-p", profile) == 2
-        assert capsys.readouterr().err == f"hpcjob: a.yml:2: {key}: there is no {path} here\n{HINT}"
+        assert capsys.readouterr().err == f"hpcjob: a.yml:2: {key}: {path} does not exist here\n{HINT}"
     assert dry(keys, "-p", "local", "--no-check") == 0
     capsys.readouterr()
     (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -69,8 +69,8 @@ def test_what_this_machine_may_not_see(folder: Path, capsys: pytest.CaptureFixtu
     """Nodes may have more than a login node: a note, and not a word of their own disks and of addresses."""
     (folder.parent / "home.sh").touch()
     assert dry("source: [/no/such/file, /tmp/of-a-node.sh, ~/home.sh, ~/other.sh]", "-p", "lab") == 2, "below /tmp"
-    assert [line for line in capsys.readouterr().err.splitlines() if "there is no" in line] == [
-        f"hpcjob: note: source: there is no {path} here; a job that finds none ends before its launch"
+    assert [line for line in capsys.readouterr().err.splitlines() if "does not exist" in line] == [
+        f"hpcjob: note: source: {path} does not exist here; a job that finds none ends before its launch"
         for path in ("/no/such/file", "~/other.sh")
     ]
     assert dry("python: {container: {image: 'docker://ubuntu'}}", "-p", "lab", *SHARED) == 0
@@ -85,7 +85,7 @@ def test_what_an_earlier_job_may_make(folder: Path, capsys: pytest.CaptureFixtur
     Path("a.yml").rename("c.yml")
     capsys.readouterr()
     assert main(["submit", "b.yml", "c.yml", "-p", "lab", *SHARED, "--chain", "--dry-run"]) == 0
-    assert "note: stage_in: there is no made here; a job" in capsys.readouterr().err
+    assert "note: stage_in: made does not exist here; a job" in capsys.readouterr().err
 
 
 def test_limits_of_this_machine(
@@ -97,7 +97,7 @@ def test_limits_of_this_machine(
     for asked, most in (("nofile: 4097", 4096), ("memlock: unlimited", 8), ("memlock: 9", 8)):
         assert dry(f"limits: {{{asked}}}", "-p", "local") == 2
         key, _, value = asked.partition(": ")
-        told = f"hpcjob: a.yml:2: limits.{key}: {value} asked, at most {most} is allowed here\n{HINT}"
+        told = f"hpcjob: a.yml:2: limits.{key}: {value} requested, at most {most} is allowed here\n{HINT}"
         assert capsys.readouterr().err == told
     assert dry("limits: {nofile: 4096, memlock: 8, stack: unlimited}", "-p", "local") == 0
     assert dry("limits: {nofile: 4097}", "-p", "lab", *SHARED) == 0

@@ -57,13 +57,17 @@ def test_topology(profile: str, job: dict[str, Any], procs: int, gpus: int) -> N
     [
         ("abci3", {"gpus_per_node": 9}, "gpus_per_node: 9 asked, a node of abci3 (rt_HF) has 8\nask for at most 8"),
         ("abci3", {"queue": "rt_HG", "gpus_per_node": 2}, "gpus_per_node: 2 asked, a node of abci3 (rt_HG) has 1\n"),
-        ("abci3", {"nodes": 129}, "nodes: 129 asked, abci3 (rt_HF) allows 128 per job\nask for at most 128 nodes"),
+        (
+            "abci3",
+            {"nodes": 129},
+            "nodes: 129 requested, but abci3 (rt_HF) allows 128 per job\nask for at most 128 nodes",
+        ),
         (
             "abci3",
             {"nodes": 2, "queue": "rt_HG"},
-            "nodes: 2 asked, abci3 (rt_HG) allows 1 per job\nask for at most 1 node",
+            "nodes: 2 requested, but abci3 (rt_HG) allows 1 per job\nask for at most 1 node",
         ),
-        ("local", {"nodes": 2}, "nodes: 2 asked, local allows 1 per job\n"),
+        ("local", {"nodes": 2}, "nodes: 2 requested, but local allows 1 per job\n"),
         (
             "local",
             {"gpus_per_node": 4},

@@ -56,9 +56,9 @@ def test_the_number_of_ranks_is_the_jobs(folder: Path, capsys: pytest.CaptureFix
     """Three ranks cannot share a batch of 8 in micro-batches of 2: the trainer's own equation, before the queue."""
     assert _dry("--set", "procs_per_node=3") == 2
     error = capsys.readouterr().err
-    assert error.startswith("hpcjob: train: neoxlite would refuse this: ")
+    assert error.startswith("hpcjob: train: neoxlite would reject the configuration: ")
     assert "8 != micro-batch 2 x accumulation 1 x data parallel 3 = 6" in error
-    assert "--no-check submits it all the same" in error
+    assert "or submit anyway with --no-check" in error
     assert _dry("--set", "procs_per_node=3", "--no-check") == 0
 
 
@@ -80,7 +80,7 @@ def test_mistakes_in_the_configuration(
 
 def test_a_mistake_is_told_with_its_place_in_the_job(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What the trainer is given as options stands in the job file, in a step of it, or in an option of this command."""
-    refused, rest = "neoxlite would refuse this", "? --no-check submits it all the same\n"
+    refused, rest = "neoxlite would reject the configuration", "? or submit anyway with --no-check\n"
     (folder / "job.yml").write_text("profile: local\ntrain:\n  configs: [run.yml]\n  set: {hiden_size: 3}\n")
     assert _dry() == 2
     error = capsys.readouterr().err
@@ -101,7 +101,7 @@ def test_data_that_is_not_there_is_said(folder: Path, capsys: pytest.CaptureFixt
     assert _dry() == 0
     error = capsys.readouterr().err
     assert "hpcjob: note: train: data_path: here has no .idx here\n" in error
-    assert "hpcjob: note: train: vocab_file: there is no tok.json here\n" in error
+    assert "hpcjob: note: train: vocab_file: tok.json does not exist here\n" in error
 
 
 def test_what_an_earlier_step_makes_is_not_missed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,20 +61,20 @@ def test_choice(profile: str, job: dict[str, Any], queue: str) -> None:
         (
             "wisteria",
             {"nodes": 5, "walltime": "48:00:00"},
-            "queue: auto: no queue of wisteria takes 5 nodes x 8 GPUs, 48:00:00\n"
-            "nearest is regular-a: it takes 4 nodes for 48:00:00, or 5 nodes for at most 24:00:00",
+            "queue: auto: no queue of wisteria accepts 5 nodes x 8 GPUs, 48:00:00\n"
+            "the closest is regular-a, which accepts 4 nodes for 48:00:00, or 5 nodes for at most 24:00:00",
         ),
         (
             "abci3",
             {"gpus_per_node": 9},
-            "queue: auto: no queue of abci3 takes 1 node x 9 GPUs, 01:00:00\n"
-            "nearest is rt_HF: it takes gpus_per_node: 8",
+            "queue: auto: no queue of abci3 accepts 1 node x 9 GPUs, 01:00:00\n"
+            "the closest is rt_HF, which accepts gpus_per_node: 8",
         ),
         (
             "abci3",
             {"nodes": 200, "walltime": "1:00:00"},
-            "queue: auto: no queue of abci3 takes 200 nodes x 8 GPUs, 01:00:00\n"
-            "nearest is rt_HF: it takes 128 nodes for 01:00:00",
+            "queue: auto: no queue of abci3 accepts 200 nodes x 8 GPUs, 01:00:00\n"
+            "the closest is rt_HF, which accepts 128 nodes for 01:00:00",
         ),
         (
             "lab",
@@ -115,7 +115,7 @@ def test_node_hours() -> None:
     )
     with pytest.raises(InputError) as error:
         plan({"nodes": 64, "walltime": "37:00:00", "queue": "auto", "gpus_per_node": 8}, "abci2")
-    assert str(error.value).endswith("it takes 64 nodes for at most 36:00:00, or 62 nodes for 37:00:00")
+    assert str(error.value).endswith("which accepts 64 nodes for at most 36:00:00, or 62 nodes for 37:00:00")
 
 
 def test_node_hours_that_allow_nothing() -> None:
@@ -123,5 +123,5 @@ def test_node_hours_that_allow_nothing() -> None:
     profile, _ = read_profile("lab", [Override("queues", {"big": {"node_hours": 0.0001}}, "test")])
     with pytest.raises(InputError) as caught:
         choose(JobFile(nodes=2), profile)
-    assert "no queue of lab takes 2 nodes" in caught.value.message
-    assert caught.value.hint == "nearest is big: it takes 1 node for at most 00:00:00"
+    assert "no queue of lab accepts 2 nodes" in caught.value.message
+    assert caught.value.hint == "the closest is big, which accepts 1 node for at most 00:00:00"

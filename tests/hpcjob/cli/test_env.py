@@ -180,8 +180,8 @@ def test_wheels(cuda: str, wheel: str) -> None:
     [
         (["-p", "lab"], "lab declares no CUDA version (versions.cuda)\ngive it: --cuda 12.6"),
         (["-p", "lab", "--cuda", "10.2"], "--cuda: PyTorch has no wheels for CUDA 10.2\nit has 11.8, 12.4"),
-        (["-p", "lab", "--cuda", "new"], "--cuda: 'new' is no version\n"),
-        (["-p", "lab", "--cuda", "12.4", "--torch", "latest"], "--torch: 'latest' is no version\n"),
+        (["-p", "lab", "--cuda", "new"], "--cuda: 'new' is not a version\n"),
+        (["-p", "lab", "--cuda", "12.4", "--torch", "latest"], "--torch: 'latest' is not a version\n"),
         (["-p", "abci3", "--dest", "/tmp/venv"], "--dest: /tmp/venv: abci3 does not share /tmp with its compute nodes"),
         (["-p", "abci3", "--set", "modules.lod=[a]", "--dest", "/g/v"], "--set modules.lod: profile has no key"),
     ],

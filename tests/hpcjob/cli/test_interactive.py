@@ -85,8 +85,8 @@ def test_more_of_a_job(own_place: Path, capsys: pytest.CaptureFixture[str]) -> N
             "-p abci3 -A g -n 2 -t 6:00:01",
             "--walltime: 06:00:01 is longer than abci3 (rt_HF) allows for 2 nodes",
         ),
-        ("-p abci2 -A g -q rt_F -n 33", "--nodes: 33 asked, abci2 (rt_F) allows 32 per job"),
-        ("-p wisteria -A g -n 2", "--nodes: 2 asked, wisteria (interactive-a) allows 1 per job"),
+        ("-p abci2 -A g -q rt_F -n 33", "--nodes: 33 requested, but abci2 (rt_F) allows 32 per job"),
+        ("-p wisteria -A g -n 2", "--nodes: 2 requested, but wisteria (interactive-a) allows 1 per job"),
         ("-p lab --set array=0-3", "--set array: a shell has none\n"),
         ("-p lab --set interactive=1", "--set interactive: job file has no key 'interactive'"),
         (
@@ -174,7 +174,7 @@ def test_a_shell_here(own_place: Path) -> None:
     code, shown = type_into([HPCJOB, "interactive", "job.yml", "-p", "local"], lines)
     assert code == 3, shown
     assert re.search(
-        r"^hpcjob: 1 node \(\S+\); `launch COMMAND\.\.\.`: one process, `launch`: the job's own work",
+        r"^hpcjob: 1 node \(\S+\); `launch COMMAND\.\.\.`: one process; `launch` alone runs the job's work",
         shown,
         re.MULTILINE,
     )

@@ -84,7 +84,7 @@ def test_pbs(site: Any, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "todo": "queues: {rt_HG: ...}, or --write",
         "verdict": "differs",
     }
-    assert found["queue rt_HC"]["here"] == "takes no jobs now"
+    assert found["queue rt_HC"]["here"] == "accepts no jobs now"
     assert (found["other queues"]["here"], found["other queues"]["verdict"]) == ("R1234", "note")
     assert {name: found[f"module {name}"]["here"] for name in ("cuda/12.6/12.6.1", "cudnn/9.5/9.5.1", "hpcx/2.20")} == {
         "cuda/12.6/12.6.1": "is there",

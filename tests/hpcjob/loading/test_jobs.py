@@ -46,7 +46,7 @@ def test_japanese_names_and_spaces_in_paths(own_place: Path) -> None:
     """A job file 実験 その1.yml is read, and gives the job its name."""
     write(own_place / "実験/実験 その1.yml", "command: [echo, こんにちは]\nenv: {鍵: x}\n")
     assert refusal(job="実験/実験 その1.yml", profile="local").startswith(
-        "実験/実験 その1.yml:2: env: '鍵' is no name of a variable\n"
+        "実験/実験 その1.yml:2: env: '鍵' is not a name of a variable\n"
     )
     write(own_place / "実験/実験 その1.yml", "command: [echo, こんにちは]\n")
     plan = plan_of(job="実験/実験 その1.yml", profile="local")

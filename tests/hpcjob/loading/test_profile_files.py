@@ -140,9 +140,9 @@ def test_extends_that_go_round_or_nowhere(own_place: Path) -> None:
         own_profile(own_place, name, f"title: x\nextends: {parent}\n")
     folder = own_place.parent / "config/hpcjob/cluster_profiles"
     message = refusal(profile="a")
-    assert message.startswith(f"{folder / 'c.yml'}:2: profiles extend one another in a ring: ")
+    assert message.startswith(f"{folder / 'c.yml'}:2: profiles extend each other in a cycle: ")
     assert " -> ".join(str(folder / f"{name}.yml") for name in "abca") in message
-    assert "in a ring" in refusal(profile="self")
+    assert "in a cycle" in refusal(profile="self")
     own_profile(own_place, "alone", "title: x\nextends: alone\n")
     assert refusal(profile="alone") == (
         f"{folder / 'alone.yml'}:2: extends: 'alone' is this profile, and there is no other\nname another one"
@@ -150,7 +150,7 @@ def test_extends_that_go_round_or_nowhere(own_place: Path) -> None:
     own_profile(own_place, "d", "title: x\nextends: tsubam\n")
     assert refusal(profile="d").startswith(f"{folder / 'd.yml'}:2: extends: no profile 'tsubam'\ndid you mean tsubame")
     own_profile(own_place, "e", "title: x\nextends: [abci]\n")
-    assert refusal(profile="e").startswith(f"{folder / 'e.yml'}:2: extends: ['abci'] is no name\n")
+    assert refusal(profile="e").startswith(f"{folder / 'e.yml'}:2: extends: ['abci'] is not a name\n")
 
 
 def test_mistakes_in_a_profile_are_told_at_their_line(own_place: Path) -> None:

@@ -97,7 +97,7 @@ def test_nobody_takes_over_where_jobs_may_not_submit(place: MakePlace, system: s
     here.emulator.set(down=True)
     job._interrupt(timeout=True)
     with pytest.raises(
-        FailedJobError, match=r"Job not requeued: it was saved, but cannot go on by itself: (qsub|pjsub)"
+        FailedJobError, match=r"Job not requeued: it was saved, but cannot continue by itself: (qsub|pjsub)"
     ):
         job.result()
     here.emulator.set(down=False)

@@ -93,7 +93,7 @@ def test_a_misspelt_name_is_told_in_a_line(cluster: str) -> None:
         ({"pbs_exclusive": "yes"}, "pbs_exclusive: expected true or false, got 'yes'"),
         ({"pbs_python": {"virtualenv": "x"}}, "pbs_python: there is no pbs_python.virtualenv"),
         ({"nodes": 0}, "nodes: expected a whole number >= 1, got 0"),
-        ({"timeout_min": 0}, "timeout_min: 0 is no number of minutes"),
+        ({"timeout_min": 0}, "timeout_min: 0 is not a number of minutes"),
         ({"pbs_walltime": "1:xx"}, "pbs_walltime: '1:xx' is not a duration"),
     ],
 )
@@ -112,9 +112,13 @@ def test_a_wrong_value_is_told_when_it_is_given(parameters: dict[str, Any], word
         ("hpcjob", {}, "hpcjob_profile: no profile given"),
         ("hpcjob", {"hpcjob_profile": "wisterria"}, "no profile 'wisterria'"),
         ("pbs", {"pbs_profile": "wisteria"}, "pbs_profile: wisteria is a cluster of pjm, this executor submits to pbs"),
-        ("pbs", {"pbs_profile": 3}, "pbs_profile: 3 is no profile"),
+        ("pbs", {"pbs_profile": 3}, "pbs_profile: 3 is not a profile"),
         ("pbs", {"pbs_profile": {"scheduler": {"selct": "x"}}}, "cluster profile has no key 'scheduler.selct'"),
-        ("hpcjob", {"hpcjob_profile": "wisteria", "nodes": 9}, "nodes: 9 asked, wisteria (regular-a) allows 8 per job"),
+        (
+            "hpcjob",
+            {"hpcjob_profile": "wisteria", "nodes": 9},
+            "nodes: 9 requested, but wisteria (regular-a) allows 8 per job",
+        ),
         ("pbs", {"pbs_qos": "high"}, "pbs_qos: pbs has nothing of the kind\nremove pbs_qos from the job"),
         ("pjm", {"pjm_launcher": "srun"}, "pjm_launcher: srun on pjm: srun is part of Slurm"),
         ("pbs", {"pbs_queue": "a b"}, "pbs_queue: pbs cannot take "),
@@ -160,7 +164,7 @@ def test_a_number_of_restarts_is_none_below_0(times: Any) -> None:
     """A count that would never be reached is refused when it is given."""
     with pytest.raises(InputError) as told:
         submitit.AutoExecutor("logs", cluster="pbs", pbs_max_num_timeout=times)
-    assert str(told.value) == f"max_num_timeout: {times!r} is no number of times\ngive a whole number, 0 or above"
+    assert str(told.value) == f"max_num_timeout: {times!r} is not a number of times\ngive a whole number, 0 or above"
 
 
 def test_pickles_that_are_too_large_are_refused(here: Path) -> None:

@@ -125,7 +125,7 @@ def test_pyxis_is_missing(world: World) -> None:
         ({"launcher": "pdsh"}, "launcher: pdsh with python.container on lab"),
         (
             {"launcher": "srun", "python": {"container": {"image": "a", "binds": ["/a,b"]}}},
-            "python.container.binds: '/a,b': pyxis takes no comma",
+            "python.container.binds: '/a,b': pyxis does not accept a comma",
         ),
         (
             {"steps": [{"name": "x", "command": ["a"], "launcher": "srun", "python": {"container": {"image": "b"}}}]},
