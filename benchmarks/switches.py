@@ -28,7 +28,7 @@ from itertools import islice
 from pathlib import Path
 
 import torch
-from fp8_recipes import VOCABULARY, batches, text
+from small_texts import VOCABULARY, batches, text
 from torch import Tensor
 
 from neoxlite.model import head_loss
