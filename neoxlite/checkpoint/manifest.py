@@ -64,7 +64,8 @@ class Manifest:
                 f"{folder} is no whole checkpoint: it has no {MANIFEST}", hint=offer(folder)
             ) from None
         except _OtherFormatError as error:
-            raise CheckpointError(f"{path}: {error}", hint="read it with the version that wrote it") from None
+            hint = f"read it with the version that wrote it; if it is none of another version, {offer(folder)}"
+            raise CheckpointError(f"{path}: {error}", hint=hint) from None
         except OSError as error:
             raise CheckpointError(f"{path} cannot be read: {error.strerror}", hint=offer(folder)) from None
         except (ValueError, RecursionError) as error:
@@ -73,8 +74,8 @@ class Manifest:
     @classmethod
     def _of(cls, content: Any, folder: Path) -> Manifest:
         """Return the manifest of ``folder`` out of parsed JSON. Raises ValueError if that is damaged."""
-        if not isinstance(content, dict) or not {"format", "files", "training"} <= content.keys():
-            raise ValueError("it has no format, files and training")
+        if not isinstance(content, dict) or content.keys() - {"crc32"} != {"format", "files", "training"}:
+            raise ValueError("it has other keys than format, crc32, training and files")
         if content["format"] != FORMAT:
             raise _OtherFormatError(f"format {content['format']!r} is unknown")
         wrong = _wrong(content["files"], content["training"])

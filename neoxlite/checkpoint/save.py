@@ -189,6 +189,7 @@ def move_into_place(temporary: Path, folder: Path, files: Sizes, training: dict[
         else:
             temporary.rename(folder)
         _sync_folder(root)
+    _sync_folder(root)  # before an older one, which `latest` named until now, is removed
     if aside.exists():
         _discard(aside)
 

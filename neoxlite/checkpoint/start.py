@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from neoxlite.checkpoint.folder import find, restore_replaced, saved_iterations
+from neoxlite.checkpoint.folder import LATEST, find, iteration_of, restore_replaced, saved_iterations
 from neoxlite.checkpoint.manifest import MANIFEST, Manifest
 from neoxlite.common.paths import is_dir, is_file
 from neoxlite.errors import CheckpointError
@@ -32,7 +32,7 @@ def choose(load: Path | None, save: Path | None, iteration: int | None) -> tuple
         )
     folder = find(load, iteration) if load is not None else None
     if load is not None and folder is not None:
-        return folder, _trained_again(load, iteration) if load == save else None
+        return folder, _trained_again(folder, iteration) if load == save else None
     if load is not None and is_file(load):
         raise CheckpointError(f"load: {load} is a file", hint="give the folder that holds latest and global_step...")
     if load is not None and load != save and is_dir(load) and any(load.iterdir()):
@@ -54,11 +54,17 @@ def choose(load: Path | None, save: Path | None, iteration: int | None) -> tuple
     return None, f"WARNING: {load} has no checkpoint yet; starting at iteration 0{meant}"
 
 
-def _trained_again(root: Path, iteration: int | None) -> str | None:
+def _trained_again(folder: Path, asked: int | None) -> str | None:
     """Return a warning for a run that goes back behind its own checkpoints, as each restart of its job would."""
+    root, iteration = folder.parent, iteration_of(folder) or 0
     newest = saved_iterations(root)[-1]
-    if iteration is None or newest <= iteration:
+    if newest <= iteration:
         return None
+    if asked is None:  # a save was killed before `latest`, or that was changed, by hand or by the disk
+        return (
+            f"WARNING: {root / LATEST} names iteration {iteration}, and {root} goes up to {newest}: what lies between "
+            f"is trained and saved again; --iteration {newest} goes on from there"
+        )
     return (
         f"WARNING: iteration {iteration} is loaded, as asked; {root} goes up to {newest}, which is trained and saved "
         "again. A job that is started anew goes back here each time, until iteration is left out"

@@ -14,7 +14,7 @@ import pytest
 from neoxlite.checkpoint.folder import find
 from neoxlite.checkpoint.manifest import Manifest, offer
 from neoxlite.errors import CheckpointError
-from tests.neoxlite.checkpoint.made import check
+from tests.neoxlite.checkpoint.made import check, save_numbers
 
 FIRST, SECOND = "optimizer_02-0000.safetensors", "optimizer_02-0001.safetensors"
 
@@ -91,9 +91,23 @@ def _change_a_checksum_of_the_manifest(folder: Path) -> str:
     return "manifest.json is damaged: it has changed since it was written"
 
 
+def _flip_a_bit_in_a_key_of_the_manifest(folder: Path) -> str:
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace('"crc32":', '"brc32":', 1))
+    return "manifest.json is damaged: it has other keys than format, crc32, training and files"
+
+
+def _flip_a_bit_in_the_format_of_the_manifest(folder: Path) -> str:
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace("neoxlite-1", "neoxlite-3", 1))
+    return "manifest.json: format 'neoxlite-3' is unknown"
+
+
 @pytest.mark.parametrize(
     "damage",
     [
+        _flip_a_bit_in_a_key_of_the_manifest,
+        _flip_a_bit_in_the_format_of_the_manifest,
         _truncate,
         _flip_a_bit,
         _remove_a_file,
@@ -222,3 +236,21 @@ def test_a_latest_that_names_nothing(kind: Callable[[Path], None], told: str, ma
     assert len(caught.value.message) < len(str(made)) + 500
     assert caught.value.hint == "choose one with --iteration; present: 5, 10"
     assert find(made, 10) == made / "global_step10"
+
+
+@pytest.mark.full
+def test_no_bit_of_a_checkpoint_changes_unseen(tmp_path: Path) -> None:
+    """Every bit of the manifest and of a file of tensors: each flip is told, and the checkpoint before it offered."""
+    for iteration in (5, 10):
+        save_numbers(tmp_path, iteration, numel=1)
+    folder = tmp_path / "global_step10"
+    for path in (folder / "manifest.json", folder / FIRST):
+        data = path.read_bytes()
+        for bit in range(len(data) * 8):
+            changed = bytearray(data)
+            changed[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(changed)
+            with pytest.raises(CheckpointError) as caught:
+                check(folder)
+            assert "--iteration 5" in (caught.value.hint or ""), bit
+        path.write_bytes(data)

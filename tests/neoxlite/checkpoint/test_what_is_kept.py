@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from neoxlite.checkpoint.folder import find, saved_iterations
+from neoxlite.checkpoint import save as saving
+from neoxlite.checkpoint.folder import find, read_latest, saved_iterations
 from neoxlite.checkpoint.save import remove_old
 from neoxlite.errors import CheckpointError
 from neoxlite.training.schedule import save_iterations
@@ -25,6 +26,21 @@ def test_old_checkpoints_go_by_number(tmp_path: Path) -> None:
     remove_old(tmp_path, 2, 11)
     assert saved_iterations(tmp_path) == [10, 11, 50]
     assert (tmp_path / "global_step_notes").is_dir()
+
+
+def test_latest_is_on_the_disk_before_older_checkpoints_go(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a power cut could leave a `latest` that names one that is gone: the folder is synced behind its rename."""
+    seen: list[Any] = []
+    real = saving._sync_folder
+
+    def sync(folder: Path) -> None:
+        real(folder)
+        seen.append((folder, read_latest(made)))
+
+    monkeypatch.setattr(saving, "_sync_folder", sync)
+    monkeypatch.setattr(saving, "remove_old", lambda *_: seen.append("removal"))
+    save_numbers(made, 11, keep_last=1)
+    assert seen[-2:] == [(made, "global_step11"), "removal"]
 
 
 def test_keep_last_n_checkpoints_in_a_run(train: Any, tmp_path: Path) -> None:

@@ -65,6 +65,16 @@ def test_an_older_iteration_of_the_run_itself_is_told(made: Path, tmp_path: Path
     assert choose(made, made, 10) == (made / "global_step10", None)
 
 
+def test_a_latest_behind_the_newest_checkpoint_is_told(made: Path) -> None:
+    """A digit that the disk changed, or a kill just before it was written: nothing is trained again without a word."""
+    (made / "latest").write_text("global_step5")
+    assert choose(made, made, None) == (
+        made / "global_step5",
+        f"WARNING: {made}/latest names iteration 5, and {made} goes up to 10: what lies between is trained and saved "
+        "again; --iteration 10 goes on from there",
+    )
+
+
 def test_a_load_without_a_checkpoint_names_the_one_that_was_meant(made: Path) -> None:
     """A first run with a typo in load starts with one warning that has the nearest name; --require-load ends it."""
     root = made.parent
