@@ -23,11 +23,12 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from neoxlite.data.blending import blend_order
+from neoxlite.data.blending import blend_order, normalize_weights
 from neoxlite.data.gpt2_files import write_gpt2_files
 from neoxlite.data.gpt_dataset import GPTDataset
 from neoxlite.data.index_map import build_index_map
@@ -270,10 +271,12 @@ def reading(folder: Path, repeats: int) -> None:
 
 
 def blending() -> None:
-    """Order a blend of four datasets."""
-    measured = Measured([], [])
-    _add(measured, lambda: blend_order([0.1, 0.2, 0.3, 0.4], 1_000_000))
-    print(f"blend of 4 datasets, 1,000,000 samples: {measured}")
+    """Order blends of a few datasets and of as many as the Pile has."""
+    for datasets in (4, 22):
+        weights = normalize_weights(range(1, datasets + 1))
+        measured = Measured([], [])
+        _add(measured, partial(blend_order, weights, 10_000_000))
+        print(f"blend of {datasets} datasets, 10,000,000 samples: {measured}")
 
 
 def _measure(
