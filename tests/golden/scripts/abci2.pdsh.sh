@@ -7,7 +7,7 @@
 #$ -j y
 #$ -l USE_SSH=1
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 c6ed936fc9c7
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 c363c1aead13
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 # note: abci2: this system is out of service (status: closed)
 
@@ -226,10 +226,10 @@ write_environment
   ulimit -a
   for name in $(compgen -e); do # what may be a secret is left out
     case ${name^^} in
-      *TOKEN* | *SECRET* | *PASS* | *KEY* | *CREDENTIAL* | *AUTH* | *COOKIE*) echo "$name=(left out)" ;;
+      *TOKEN* | *SECRET* | *PASS* | *KEY* | *CREDENTIAL* | *AUTH* | *COOKIE* | PAT | *_PAT) echo "$name=(left out)" ;;
       *) declare -p "$name" ;;
     esac
-  done
+  done | LC_ALL=C sed 's|://[^/@]*:[^/@]*@|://(left out)@|g' # a proxy's password
 } >"$jobdir/run_record.txt") || :
 
 # --- What runs on the nodes --------------------------------------------------------------------------------------------

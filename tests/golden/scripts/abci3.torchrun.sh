@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 2e2266c92fae
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 687603ae58d2
 # submit: qsub FILE
 
 set -euo pipefail
@@ -223,10 +223,10 @@ write_environment
   ulimit -a
   for name in $(compgen -e); do # what may be a secret is left out
     case ${name^^} in
-      *TOKEN* | *SECRET* | *PASS* | *KEY* | *CREDENTIAL* | *AUTH* | *COOKIE*) echo "$name=(left out)" ;;
+      *TOKEN* | *SECRET* | *PASS* | *KEY* | *CREDENTIAL* | *AUTH* | *COOKIE* | PAT | *_PAT) echo "$name=(left out)" ;;
       *) declare -p "$name" ;;
     esac
-  done
+  done | LC_ALL=C sed 's|://[^/@]*:[^/@]*@|://(left out)@|g' # a proxy's password
 } >"$jobdir/run_record.txt") || :
 
 # --- What runs on the nodes --------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 f24641ac2e6e
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 68bea6fe8cf4
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -173,10 +173,10 @@ write_environment
   ulimit -a
   for name in $(compgen -e); do # what may be a secret is left out
     case ${name^^} in
-      *TOKEN* | *SECRET* | *PASS* | *KEY* | *CREDENTIAL* | *AUTH* | *COOKIE*) echo "$name=(left out)" ;;
+      *TOKEN* | *SECRET* | *PASS* | *KEY* | *CREDENTIAL* | *AUTH* | *COOKIE* | PAT | *_PAT) echo "$name=(left out)" ;;
       *) declare -p "$name" ;;
     esac
-  done
+  done | LC_ALL=C sed 's|://[^/@]*:[^/@]*@|://(left out)@|g' # a proxy's password
 } >"$jobdir/run_record.txt") || :
 
 # --- What runs on the nodes --------------------------------------------------------------------------------------------

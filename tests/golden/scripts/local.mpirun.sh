@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 2970267cdd50
+# template local.sh.j2 over base.sh.j2 and parts, sha256 0f3c6fd1218b
 # submit: bash FILE
 
 set -euo pipefail
@@ -154,10 +154,10 @@ write_environment
   ulimit -a
   for name in $(compgen -e); do # what may be a secret is left out
     case ${name^^} in
-      *TOKEN* | *SECRET* | *PASS* | *KEY* | *CREDENTIAL* | *AUTH* | *COOKIE*) echo "$name=(left out)" ;;
+      *TOKEN* | *SECRET* | *PASS* | *KEY* | *CREDENTIAL* | *AUTH* | *COOKIE* | PAT | *_PAT) echo "$name=(left out)" ;;
       *) declare -p "$name" ;;
     esac
-  done
+  done | LC_ALL=C sed 's|://[^/@]*:[^/@]*@|://(left out)@|g' # a proxy's password
 } >"$jobdir/run_record.txt") || :
 
 # --- What runs on the nodes --------------------------------------------------------------------------------------------

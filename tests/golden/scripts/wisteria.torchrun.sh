@@ -9,7 +9,7 @@
 #PJM -o %n.%j.out
 #PJM --norestart
 # Wisteria/BDEC-01 Aquarius, the University of Tokyo: made by hpcjob 0.1.0
-# template pjm.sh.j2 over base.sh.j2 and parts, sha256 18c2ec6f4ddd
+# template pjm.sh.j2 over base.sh.j2 and parts, sha256 22f1cc451bbd
 # submit: pjsub FILE
 
 set -euo pipefail
@@ -221,10 +221,10 @@ write_environment
   ulimit -a
   for name in $(compgen -e); do # what may be a secret is left out
     case ${name^^} in
-      *TOKEN* | *SECRET* | *PASS* | *KEY* | *CREDENTIAL* | *AUTH* | *COOKIE*) echo "$name=(left out)" ;;
+      *TOKEN* | *SECRET* | *PASS* | *KEY* | *CREDENTIAL* | *AUTH* | *COOKIE* | PAT | *_PAT) echo "$name=(left out)" ;;
       *) declare -p "$name" ;;
     esac
-  done
+  done | LC_ALL=C sed 's|://[^/@]*:[^/@]*@|://(left out)@|g' # a proxy's password
 } >"$jobdir/run_record.txt") || :
 
 # --- What runs on the nodes --------------------------------------------------------------------------------------------

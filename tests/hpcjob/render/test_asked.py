@@ -157,12 +157,17 @@ def test_paths_of_the_home_folder(world: World) -> None:
 
 
 def test_the_record_of_a_run_has_no_secrets(world: World) -> None:
-    """Variables are written down, for nobody else to read; of those that sound like secrets only the names."""
-    run = world.run(world.plan("local", kind="cpu", command=["true"]), env={"WANDB_API_KEY": "s3cr3t", "LESS": "-R"})
+    """Variables are written down, for nobody else to read; a secret's value is left out, and a URL's password."""
+    secrets = {"WANDB_API_KEY": "s3cr3t", "GITHUB_PAT": "s3cr3t"}
+    others = {"https_proxy": "http://me:s3cr3t@proxy:8080", "LESS": "-R", "A_PATH": "/a"}
+    run = world.run(world.plan("local", kind="cpu", command=["true"]), env={**secrets, **others})
     record = run.jobdir / "run_record.txt"
     text = record.read_text()
-    assert "WANDB_API_KEY=(left out)" in text
+    for name in secrets:
+        assert f"{name}=(left out)" in text
+    assert 'declare -x https_proxy="http://(left out)@proxy:8080"' in text
     assert 'declare -x LESS="-R"' in text
+    assert 'declare -x A_PATH="/a"' in text
     assert "s3cr3t" not in text
     assert record.stat().st_mode & 0o077 == 0
 
