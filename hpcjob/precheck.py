@@ -50,10 +50,25 @@ def check_training(plan: Plan) -> list[str]:
             hint = f"{error.hint}{' ' if error.hint[-1] in '?.' else '; '}{_ANYWAY}" if error.hint else None
             said = _of_the_job(error.message, f"{key}.set", plan.places)
             raise InputError(f"{name}: neoxlite would reject the configuration: {said}", hint=hint) from None
-        notes += [f"{name}: {warning}" for warning in cfg.warnings]
+        notes += [f"{name}: {warning}" for warning in (*cfg.warnings, *_too_large(cfg, plan))]
         if number == 0 and (plan.job.train or (plan.job.steps and plan.job.steps[0].train)):
             notes += [f"{name}: {missing}" for missing in _missing(cfg)]
     return [*notes, *_gpus_here(plan)]
+
+
+def _too_large(cfg: NeoxConfig, plan: Plan) -> Iterator[str]:
+    """Yield a note where the run surely needs more memory than the profile says that a GPU has."""
+    from neoxlite.config.micro_batch import least_gib
+
+    has = plan.profile.node.gpu_memory_gib
+    if not has or not plan.gpus_per_node or not trains_on_gpus(plan.job):
+        return
+    needed = least_gib(cfg, cfg.make_vocab_size_divisible_by * cfg.model_parallel_size)
+    if needed > has:
+        yield (
+            f"a GPU needs {needed:.0f} GiB or more for this, and one of {plan.profile.name} has {has:g}: less "
+            "train_micro_batch_size_per_gpu, more model_parallel_size, pipe_parallel_size or zero_optimization.stage"
+        )
 
 
 def _of_the_job(message: str, key: str, places: Places) -> str:

@@ -47,9 +47,30 @@ COUNTED = "bf16 with ZeRO stage 1, without pipeline, tensor parallelism, offload
 """What `advice` can say something of."""
 
 
-def advice(cfg: NeoxConfig, padded_vocab_size: int, available_gib: float) -> list[str]:
-    """Return what would be faster and has room in ``available_gib`` of a GPU; nothing for other layouts."""
-    counted = (
+def least_gib(cfg: NeoxConfig, padded_vocab_size: int) -> float:
+    """Return the memory of a GPU below which a run of this configuration cannot be: of other layouts its states alone.
+
+    These are 16 bytes a parameter with Adam: weights and gradients of 2 each and 12 of optimizer states, or in fp32
+    4, 4 and 8; ZeRO shares out the states from stage 1 on, the gradients from 2, the weights from 3 (Rajbhandari et al.
+    2020, "ZeRO", section 3 and figure 1). A stage of a pipeline is taken for the mean of them.
+
+    Raises:
+        ConfigError: parts of the model cannot be counted.
+    """
+    if _is_counted(cfg):
+        recompute = bool(cfg.checkpoint_activations)
+        return memory_gib(cfg, padded_vocab_size, cfg.train_micro_batch_size_per_gpu, recompute=recompute)
+    width = 4 if cfg.precision == "fp32" else 2
+    states = 0 if cfg.offload is not None else 16 - 2 * width
+    replicas = max(1, cfg.data_parallel_size)
+    parts = enumerate((states, width, width), start=1)
+    bytes_each = sum(size / (replicas if cfg.zero_stage >= stage else 1) for stage, size in parts)
+    parameters = cfg.parameter_count(padded_vocab_size, cfg.model_parallel_size) / max(1, cfg.pipe_parallel_size)
+    return parameters * bytes_each / GIB
+
+
+def _is_counted(cfg: NeoxConfig) -> bool:
+    return (
         cfg.pipe_parallel_size <= 1
         and cfg.model_parallel_size == 1
         and cfg.precision == "bfloat16"
@@ -58,9 +79,11 @@ def advice(cfg: NeoxConfig, padded_vocab_size: int, available_gib: float) -> lis
         and not (cfg.checkpoint_activations and cfg.recompute_granularity == "selective")
         and not cfg.unsupported  # its parameters may be unknown
     )
-    if not counted:
-        return []
-    return list(_advice(cfg, padded_vocab_size, available_gib))
+
+
+def advice(cfg: NeoxConfig, padded_vocab_size: int, available_gib: float) -> list[str]:
+    """Return what would be faster and has room in ``available_gib`` of a GPU; nothing for other layouts."""
+    return list(_advice(cfg, padded_vocab_size, available_gib)) if _is_counted(cfg) else []
 
 
 def _advice(cfg: NeoxConfig, padded_vocab_size: int, available_gib: float) -> Iterator[str]:

@@ -94,6 +94,30 @@ def test_a_mistake_is_told_with_its_place_in_the_job(folder: Path, capsys: pytes
     assert capsys.readouterr().err.startswith(f"hpcjob: fit: {refused}: job.yml:7: hiden_size is not a GPT-NeoX key\n")
 
 
+@pytest.mark.parametrize(
+    ("setting", "least"),
+    [
+        ("train_micro_batch_size_per_gpu=4", None),
+        # 2^20 tokens of 32 x 2 x 2560 + 36 x 2560 bytes: 250 GiB; 12 x 32 x 2560^2 parameters of 2 + 12 / 8 bytes: 8.2
+        ("train_micro_batch_size_per_gpu=512", 258),
+        ("precision=fp16", None),
+        ("num_layers=256", 103),  # 12 x 256 x 2560^2 parameters of 2 + 2 + 12 / 8 bytes
+    ],
+)
+def test_what_no_gpu_has_room_for_is_said(
+    folder: Path, capsys: pytest.CaptureFixture[str], setting: str, least: int | None
+) -> None:
+    """2-7B on a node of eight GPUs of 40 GB, before the queue and not after it."""
+    more = "bf16: null" if "fp16" in setting else "pipe_parallel_size: 1"
+    job = f"profile: lab\npython: {{executable: /bin/true}}\ntrain: {{configs: [2-7B.yml], set: {{{more}}}}}\n"
+    (folder / "job.yml").write_text(job)
+    _dry("--set", f"train.set.{setting}")
+    noted = [line for line in capsys.readouterr().err.splitlines() if "a GPU needs" in line]
+    assert [line.partition(" GiB")[0] for line in noted] == (
+        [f"hpcjob: note: train: a GPU needs {least}"] if least else []
+    )
+
+
 def test_data_that_is_not_there_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Half a dataset and no tokenizer: notes, since they may come before the job starts."""
     (folder / "here.idx").unlink()

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from neoxlite.config import load_config
 from neoxlite.config.commands.show import show
-from neoxlite.config.micro_batch import advice, memory_gib
+from neoxlite.config.micro_batch import GIB, advice, least_gib, memory_gib
 
 VOCABULARY = 50304
 
@@ -44,6 +44,32 @@ def test_memory_is_near_what_was_measured(
     cfg = load_config(name, overrides=keys, world_size=1)
     found = memory_gib(cfg, VOCABULARY, micro_batch, recompute=recompute)
     assert 0.97 * measured_gib < found <= measured_gib
+
+
+@pytest.mark.parametrize(
+    ("precision", "stage", "gigabytes"), [("fp32", 0, 120.0), ("fp16", 1, 31.4), ("fp16", 2, 16.6), ("fp16", 3, 1.9)]
+)
+def test_the_states_of_a_model_are_those_of_the_paper(precision: str, stage: int, gigabytes: float) -> None:
+    """Figure 1 of "ZeRO" (arXiv 1910.02054): 7.5 thousand million parameters on 64 GPUs."""
+    cfg = in_another_precision(precision, 64, **{"zero_optimization.stage": stage})
+    of_each = least_gib(cfg, VOCABULARY) * GIB / cfg.parameter_count(VOCABULARY)
+    assert of_each * 7.5 == pytest.approx(gigabytes, abs=0.05)
+
+
+def in_another_precision(precision: str, world_size: int = 1, **keys: Any) -> Any:
+    """Return 1-3B, whose file says bf16, in ``precision``, of which no activations are counted."""
+    return load_config("1-3B", overrides={"bf16": None, "precision": precision, **keys}, world_size=world_size)
+
+
+def test_the_least_memory_of_a_layout() -> None:
+    """Stages and the host take their part; where activations are counted they are in it."""
+    whole = least_gib(in_another_precision("fp16"), VOCABULARY)
+    stages = in_another_precision("fp16", 4, pipe_parallel_size=4)
+    assert least_gib(stages, VOCABULARY) == pytest.approx(whole / 4)
+    host = in_another_precision("fp16", **{"zero_optimization.offload_optimizer": {"device": "cpu"}})
+    assert least_gib(host, VOCABULARY) == pytest.approx(whole / 4)
+    counted = load_config("6-7B", overrides={"train_micro_batch_size_per_gpu": 4}, world_size=1)
+    assert 0.97 * 103.1 < least_gib(counted, VOCABULARY) <= 103.1  # docs/performance.md, torch's max allocated
 
 
 def test_advice(tmp_path: Path) -> None:
