@@ -11,7 +11,7 @@ import click
 
 from neoxlite.common.counting import counted
 from neoxlite.config import NeoxConfig, Support, key_table, load_config, parse_assignments
-from neoxlite.config.commands.options import Vocabulary, resolving, vocabulary
+from neoxlite.config.commands.options import resolving, vocabulary
 from neoxlite.config.micro_batch import COUNTED, advice
 from neoxlite.config.summary import describe, resolved, short
 
@@ -46,7 +46,7 @@ def show(
 ) -> None:
     """Show a configuration as resolved: layout, batch, precision, parameters, FLOPs; then each key with its origin.
 
-    A file name may leave out .yml; a name that is not here is looked for among the files that come with neoxlite. The
+    A file name may omit .yml; a name that is not here is looked for among the files that come with neoxlite. The
     origin of a value is its file and line, --set, default, or derived from other keys. What neoxlite cannot train is
     listed, not refused.
 
@@ -61,14 +61,14 @@ def show(
     overrides = parse_assignments(assignments)
     cfg = load_config(files, conf_dir, overrides, world_size, allow_unsupported=True)
     vocab = vocabulary(cfg, vocab_size)
-    summary = describe(cfg, vocab.size)
+    summary = {**describe(cfg, vocab.size), "vocab_source": vocab.whose}
     if gpu_memory_gib is not None:
         summary["advice"] = advice(cfg, summary["padded_vocab_size"], gpu_memory_gib)
     if as_json:
         summary["keys"] = {name: item._asdict() for name, item in resolved(cfg).items()}
         click.echo(json.dumps(summary, indent=2, ensure_ascii=False, default=str))
         return
-    rows = _summary_rows(cfg, summary, vocab)
+    rows = _summary_rows(cfg, summary)
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
         click.echo(f"{name:<{width}}  {text}")
@@ -87,9 +87,10 @@ def _is_listed(name: str, source: str, which: str) -> bool:
     return {"none": False, "given": is_given, "used": is_used, "all": True}[which]
 
 
-def _summary_rows(cfg: NeoxConfig, summary: dict[str, Any], vocab: Vocabulary) -> list[tuple[str, str]]:
+def _summary_rows(cfg: NeoxConfig, summary: dict[str, Any]) -> list[tuple[str, str]]:
     tokens, padded, parameters = (summary[name] for name in ("tokens_per_iteration", "padded_vocab_size", "parameters"))
     stages = max(1, cfg.pipe_parallel_size)
+    vocab = f"vocabulary {summary['vocab_size']:,} padded to {padded:,}; {summary['vocab_source']}"
     rows = [
         ("files", ", ".join(cfg.config_paths)),
         (
@@ -111,9 +112,7 @@ def _summary_rows(cfg: NeoxConfig, summary: dict[str, Any], vocab: Vocabulary) -
         ),
         (
             "parameters",
-            f"{parameters:,} (vocabulary {vocab.size:,} padded to {padded:,}; {vocab.whose})"
-            if parameters
-            else "not counted: parts of the model are unknown here",
+            f"{parameters:,} ({vocab})" if parameters else "not counted: parts of the model are unknown here",
         ),
     ]
     if summary["flops_per_iteration"]:

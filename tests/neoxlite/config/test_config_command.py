@@ -55,6 +55,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert summary["data_parallel_size"] == 12
     assert summary["train_batch_size"] == 1536
     assert (summary["padded_vocab_size"], summary["parameters"]) == (50432, 20_554_567_680)
+    assert (summary["vocab_size"], summary["vocab_source"]) == (50277, "of --vocab-size")
     assert summary["pipeline_partition"] == [0, 13, 25, 36, 49]
     assert summary["keys"]["num_layers"]["value"] == 44
     assert summary["keys"]["num_layers"]["source"].startswith("20B.yml:")
