@@ -11,7 +11,7 @@
 #PBS -l place=scatter:excl
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 ce8097c0af33
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 7497f6d22d03
 # submit: qsub FILE
 
 set -euo pipefail

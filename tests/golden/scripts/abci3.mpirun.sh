@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 ce8097c0af33
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 7497f6d22d03
 # submit: qsub FILE
 
 set -euo pipefail
@@ -446,7 +446,7 @@ family_of() {
 # script is gone, or what started the script, or the job is over. It reads the pid, and a word at the end.
 watch() {
   local tick family tries child='' said='' first=TERM last=5
-  trap '' HUP INT QUIT TERM USR1 USR2
+  trap '' HUP INT QUIT TERM USR1 USR2 ALRM PIPE XCPU XFSZ
   exec {tick}<> <(:) # a pipe on which nothing ever comes: reading from it waits without a process
   read -r child || :
   until [[ $said || -e $HPCJOB_JOBDIR/abort || $(parent_of "$$") != "$PPID" ]] || is_over; do

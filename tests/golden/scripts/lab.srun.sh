@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 89805ea6c21f
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 a3c320a2d289
 # submit: sbatch FILE
 
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 0f3c6fd1218b
+# template local.sh.j2 over base.sh.j2 and parts, sha256 b32d84f033fb
 # submit: bash FILE
 
 set -euo pipefail
@@ -20,7 +20,7 @@ if [[ ! $array_task ]]; then # this is the array: it runs this script again for 
 
   wait_for_one() { # or for a signal
     local pid code bad
-    wait -n || :
+    sleep 0.2 || : # not `wait -n`: bash forgets a child that ends in the moment in which a signal comes
     for pid in "${!running[@]}"; do
       ! kill -0 "$pid" 2>/dev/null || continue
       code=0

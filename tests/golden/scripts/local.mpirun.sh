@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 0f3c6fd1218b
+# template local.sh.j2 over base.sh.j2 and parts, sha256 b32d84f033fb
 # submit: bash FILE
 
 set -euo pipefail

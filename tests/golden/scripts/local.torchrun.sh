@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 e6bdb87edfb7
+# template local.sh.j2 over base.sh.j2 and parts, sha256 f410928552f3
 # submit: bash FILE
 
 set -euo pipefail

@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # Miyabi-G, JCAHPC: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 ce8097c0af33
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 7497f6d22d03
 # submit: qsub FILE
 
 set -euo pipefail

@@ -9,7 +9,7 @@
 #PJM -o %n.%j.out
 #PJM --norestart
 # Wisteria/BDEC-01 Aquarius, the University of Tokyo: made by hpcjob 0.1.0
-# template pjm.sh.j2 over base.sh.j2 and parts, sha256 c7dcebef824f
+# template pjm.sh.j2 over base.sh.j2 and parts, sha256 ad5687cd9e2e
 # submit: pjsub FILE
 
 set -euo pipefail
