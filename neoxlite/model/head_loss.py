@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neoxlite.model.loss import divisor
 from neoxlite.parallel.collectives import finished, start_gather, whole_sequence
 from neoxlite.parallel.topology import Topology
 
@@ -38,7 +39,7 @@ def head_loss(
         weights = torch.full(targets.shape, 1.0 / targets.numel(), device=x.device)
     else:
         mask = loss_mask.reshape(-1).float()
-        weights = mask / mask.sum()
+        weights = mask / divisor(mask)
     slices = _Slices.of(topology, matrix)
     flat = whole_sequence(x, topology).flatten(0, 1)
     loss: Tensor = _HeadLoss.apply(flat, matrix, targets, weights, slices)  # type: ignore[no-untyped-call]

@@ -15,8 +15,8 @@ def token_loss(logits: Tensor, labels: Tensor, loss_mask: Tensor | None, topolog
     Args:
         logits: (batch, length, vocabulary), or this tensor-parallel rank's slice of the vocabulary.
         labels: (batch, length).
-        loss_mask: (batch, length) weights; the mean is ``sum(loss * mask) / sum(mask)``, as in GPT-NeoX. None counts
-            all alike.
+        loss_mask: (batch, length) weights; the mean is ``sum(loss * mask) / sum(mask)``, as in GPT-NeoX, and 0 where
+            nothing counts, which there is not a number. None counts all alike.
     """
     flat, targets = logits.float().view(-1, logits.shape[-1]), labels.reshape(-1)
     sliced = topology.tensor_size > 1
@@ -29,4 +29,10 @@ def token_loss(logits: Tensor, labels: Tensor, loss_mask: Tensor | None, topolog
     if loss_mask is None:
         return losses.mean()
     weights = loss_mask.reshape(-1).to(losses.dtype)
-    return (losses * weights).sum() / weights.sum()
+    return (losses * weights).sum() / divisor(weights)
+
+
+def divisor(weights: Tensor) -> Tensor:
+    """Return the sum of ``weights``, or 1 where it is 0: a micro-batch of masked tokens alone then changes nothing."""
+    total = weights.sum()
+    return total.where(total != 0, 1)
