@@ -12,13 +12,13 @@ from neoxlite.common.printable import tell
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=complete_recorded)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def cancel(jobs: tuple[str, ...], as_json: bool) -> None:
-    """End jobs, and tell what happened.
+    """End jobs, and print what happened.
 
     A training run is asked to save first: the script gets SIGTERM, and is killed when it takes too long. Of a local job
     all processes have ended on return.
 
     JOB is an id, profile:id, a job directory, 'latest', or a name: of several jobs of that name the one that has not
-    ended; where several have not, none is ended, and their ids are told.
+    ended; where several have not, none is ended, and their ids are printed.
 
     \b
     Examples:

@@ -53,8 +53,8 @@ def load_index() -> Index:
     for path, reason in index.unread.items():
         tell(f"{path}: {reason}; the jobs recorded there are not seen")
     for path, count in index.damaged.items():
-        lines = "1 line is" if count == 1 else f"{count} lines are"
-        tell(f"{path}: {lines} damaged, or of a later hpcjob, and left out")
+        lines = "1 line" if count == 1 else f"{count} lines"
+        tell(f"{path}: skipped {lines}: damaged, or written by a newer hpcjob")
     return index
 
 
@@ -117,6 +117,6 @@ def _live_of_name(text: str, record: Record, index: Index) -> Record:
         each = (f"{one.id} ({one.profile}, {statuses[one].state}, {ago(one.age_s)} ago)" for one in live[:_MOST_NAMED])
         more = f", and {len(live) - _MOST_NAMED} more" if len(live) > _MOST_NAMED else ""
         raise UnknownJobError(
-            f"{text!r} means {len(live)} jobs that have not ended", hint=f"say which by id: {', '.join(each)}{more}"
+            f"{len(live)} jobs named {text!r} have not ended", hint=f"say which by id: {', '.join(each)}{more}"
         )
     return live[0] if live else record

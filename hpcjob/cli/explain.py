@@ -39,13 +39,13 @@ def explain(job: tuple[str, ...], profile: str | None, rules: tuple[Path, ...], 
       hpcjob explain 12345 --json | jq -r '.exclude | join(",")'
 
     \b
-    The exit code tells what kind of cause it is:
+    The exit code is the kind of cause:
       0 nothing wrong found                    72 versions, builds
       64 hardware                              73 configuration
       65 walltime or another limit             74 data or tokenizer
       66 stopped, preempted, a node failed     75 the training diverged
       67 host memory, /dev/shm                 76 error of the program
-      68 GPU memory                            77 time-out, nothing tells why
+      68 GPU memory                            77 time-out, nothing shows why
       69 file system                           78 runs, but not as it should
       70 network                               79 failed, no rule knows why
       71 launch

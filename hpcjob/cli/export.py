@@ -48,8 +48,8 @@ def export(
     \b
     CSV: run, attempt, iteration, the numbers of the log with their unit in the
     name, epoch, time_s (since 1970), validation_loss, checkpoint, restart,
-    test_loss. A cell is empty where the log tells nothing; nan and inf are what
-    it tells. JSON: what the log does not tell is left out, null stands for a
+    test_loss. A cell is empty where the log has nothing; nan and inf are what
+    it has. JSON: what the log does not have is omitted, null stands for a
     number that is not finite.
     """
     from hpcjob.errors import InputError

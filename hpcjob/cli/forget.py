@@ -10,7 +10,9 @@ from neoxlite.common.printable import printable
 
 @click.command()
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=complete_recorded)
-@click.option("--force", is_flag=True, help="Forget jobs that wait or run, too: they go on, unseen.")
+@click.option(
+    "--force", is_flag=True, help="Also forget pending and running jobs; they continue, but are no longer shown."
+)
 def forget(jobs: tuple[str, ...], force: bool) -> int:
     """Leave jobs out of list, status, wait and completion from now on.
 
@@ -44,7 +46,7 @@ def forget(jobs: tuple[str, ...], force: bool) -> int:
         if not status.state.ended and status.state is not State.UNKNOWN:
             raise InputError(
                 f"{record.id} ({printable(record.name)}) is {status.state}",
-                hint=f"hpcjob cancel {record.id} ends it; --force forgets it and lets it go on",
+                hint=f"hpcjob cancel {record.id} ends it; --force forgets it and lets it continue",
             )
     for record in records:
         try:
@@ -52,7 +54,7 @@ def forget(jobs: tuple[str, ...], force: bool) -> int:
         except OSError as error:
             raise HpcjobError(
                 f"{error.filename}: {error.strerror}; {record.id} is still in the list",
-                hint="mend that file, and do it again",
+                hint="fix that file, and try again",
             ) from None
         print(f"{record.id}  {printable(record.name)}  forgotten; its files stay in {printable(record.directory)}")
     return 0

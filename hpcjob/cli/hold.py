@@ -16,7 +16,7 @@ from hpcjob.cli.choosing import complete_recorded
 def hold(jobs: tuple[str, ...], as_json: bool) -> None:
     """Keep jobs that wait from starting, until they are released.
 
-    A job that runs goes on, and a local job cannot be held. JOB is as in `hpcjob cancel`.
+    A job that runs continues, and a local job cannot be held. JOB is as in `hpcjob cancel`.
 
     \b
     Examples:
@@ -30,7 +30,7 @@ def hold(jobs: tuple[str, ...], as_json: bool) -> None:
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=complete_recorded)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def release(jobs: tuple[str, ...], as_json: bool) -> None:
-    """Let held jobs start again.
+    """Release held jobs.
 
     JOB is as in `hpcjob cancel`.
 

@@ -102,7 +102,7 @@ def note_of(status: Status) -> str | None:
         return f"{status.reason}: cannot start, it {never.why}"
     told = None if status.exit_code is None else meaning(status.exit_code)
     if status.is_clean_stop:
-        return f"{told}: submit it again to go on"
+        return f"{told}: submit it again to continue"
     return told or status.reason
 
 

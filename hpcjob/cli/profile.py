@@ -87,10 +87,11 @@ def check(name: str | None, write: str | None, force: bool, timeout: float, as_j
     Each command has a time limit, and one that fails is a row of the table. The profile is that of --profile,
     HPCJOB_PROFILE or the configuration.
 
-    --write makes a profile that extends the one checked, with the values found here, each with the command that told it
-    and the date; without FILE ~/.config/hpcjob/cluster_profiles/NAME.yml, which then comes before a shipped one.
+    --write makes a profile that extends the one checked, with the values found here, each with the command that
+    reported it and the date; without FILE ~/.config/hpcjob/cluster_profiles/NAME.yml, which then comes before a shipped
+    one.
 
-    The exit code is 0 where nothing differs, 64 where something does, 65 where not all could be looked at.
+    The exit code is 0 where nothing differs, 64 where something does, 65 where not all could be checked.
 
     \b
     Examples:

@@ -68,11 +68,11 @@ def run(name: str | None, write: str | None, *, force: bool, timeout_s: float, a
         write_new(target, text, force, option="--write", mode=0o644)
         if unsaid := without_peak(text):
             tell(
-                f"note: {target} does not say what the GPUs of {', '.join(unsaid)} can do: no command here told "
+                f"note: {target} has no peak_tflops for the GPUs of {', '.join(unsaid)}: no command reported "
                 "a model that the profile knows; write gpu, gpu_memory_gib and peak_tflops into their `node`"
             )
         if seen.queues is None and profile.scheduler.type != "local":
-            tell("note: the scheduler told no queues: the profile has none but those it extends")
+            tell("note: the scheduler reported no queues: the profile has only those that it extends")
     verdicts = {row.verdict for row in rows}
     return DIFFERS if "differs" in verdicts else NOT_SEEN if "unknown" in verdicts else exitcodes.OK
 
@@ -114,4 +114,4 @@ def _print(rows: list[Row]) -> None:
     count = sum(row.verdict == "differs" for row in rows)
     unseen = sum(row.verdict == "unknown" for row in rows)
     words = "nothing differs" if not count else "1 difference" if count == 1 else f"{count} differences"
-    print(f"{words}{f', {unseen} could not be looked at' if unseen else ''}")
+    print(f"{words}{f', {unseen} could not be checked' if unseen else ''}")

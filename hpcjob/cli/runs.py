@@ -22,7 +22,7 @@ def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--merge/--no-merge",
             default=None,
-            help="Take all that is named for one run, or each log for one (default: restarts are recognised).",
+            help="Treat all logs as one run, or each as its own. Default: detect restarts.",
         ),
         click.argument("jobs", nargs=-1, metavar="[JOB|FILE|DIR|GLOB|-]...", shell_complete=complete_log),
     ):
@@ -43,7 +43,7 @@ def runs_from_options(jobs: Sequence[str], merge: bool | None, first: int | None
     loaded = load_runs(jobs, merge=merge)
     runs = require_iterations(loaded)
     for run in loaded:
-        for note in run.notes if len(run.table) else ["no iteration found; left out"]:
+        for note in run.notes if len(run.table) else ["no iteration found; skipped"]:
             tell(f"{printable(run.name)}: {note}")
     if first is None and last is None:
         return runs

@@ -22,7 +22,7 @@ def status(jobs: tuple[str, ...], elements: bool, as_json: bool) -> None:
     \b
     States: PENDING RUNNING COMPLETING SUSPENDED; COMPLETED FAILED CANCELLED
     TIMEOUT NODE_FAIL OUT_OF_MEMORY PREEMPTED; UNKNOWN: nobody can say, the note
-    tells why (if that lasts, hpcjob forget leaves the job out).
+    says why (if that lasts, hpcjob forget hides the job).
     Exit codes of our scripts: 85 saved for the walltime (TIMEOUT), 86 stopped on
     request (CANCELLED), 87 a check before the launch failed (FAILED).
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @jobs_options
-@click.option("--chain", is_flag=True, help="Start each JOB when the one before it has ended well.")
+@click.option("--chain", is_flag=True, help="Start each JOB after the one before it has succeeded.")
 @click.option("--follow", "-f", is_flag=True, help="Print the log until the job has ended; exit with the job's code.")
 @click.option(
     "--dry-run",
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 @click.option(
     "--no-check",
     is_flag=True,
-    help="Do not look at files and configuration first: submit what would fail.",
+    help="Skip the checks of files and configuration.",
 )
-@click.option("--strict", is_flag=True, help="Refuse what would only be warned of.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @click.option("--json", "as_json", is_flag=True, help="Print each new job as one JSON object.")
 def submit(
     jobs: tuple[str, ...],
@@ -64,7 +64,7 @@ def submit(
       hpcjob submit evaluate.yml -p lab --after latest     after the newest job
 
     With --follow, Ctrl-C ends the printing, not the job. Output that cannot be written (a full disk) stops no
-    submission and does not change the exit code; the new ids are then told on stderr.
+    submission and does not change the exit code; the new ids are then printed on stderr.
     """
     from hpcjob.cli.submitting import Batch
     from neoxlite.common import streams
@@ -144,7 +144,7 @@ def follow_to_end(record: Record) -> int:
             print(line.shown, flush=True)
         status = refresh([record], read_index())[record]
     except KeyboardInterrupt:
-        print(f"\nhpcjob: job {record.id} goes on; to see or end it:", file=sys.stderr)
+        print(f"\nhpcjob: job {record.id} continues; to see or end it:", file=sys.stderr)
         print(f"  hpcjob tail {record.id} -f\n  hpcjob cancel {record.id}", file=sys.stderr)
         return 130
     told = "" if status.exit_code is None else f", exit code {status.exit_code}"

@@ -21,14 +21,14 @@ def _count(context: click.Context, parameter: click.Parameter, value: str | None
 
 @click.command(short_help="Follow a job's log: loss, NCCL, errors.")
 @click.argument("job", nargs=-1, metavar="[JOB|FILE|DIR|-]...", shell_complete=complete_log)
-@click.option("-f", "--follow", is_flag=True, help="Go on as the log grows, until the run has ended.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the log until the run has ended.")
 @click.option(
     "--loss",
     "view",
     flag_value="loss",
     help="A table: loss, learning rate, tokens/s, TFLOPS and ETA of each iteration.",
 )
-@click.option("--nccl", "view", flag_value="nccl", help="What NCCL says, by communicator and host, oddities first.")
+@click.option("--nccl", "view", flag_value="nccl", help="What NCCL reports, by communicator and host, oddities first.")
 @click.option("--errors", "view", flag_value="errors", help="What went wrong, the cause first.")
 @click.option("--raw", "view", flag_value="lines", help="The lines as they are.")
 @click.option("--rank", metavar="N,N-N", help="Only these ranks: their files, or their lines.")
@@ -63,7 +63,7 @@ def tail(
 
     JOB is an id, a name, or 'latest' (the default). A path that exists is read as a file or directory, '-' is standard
     input. Without a view: the iterations, what needs attention, NCCL in one line, and on a terminal a line at the
-    bottom that tells where the run stands. -f goes on through requeues and to the job that continues the run.
+    bottom that shows where the run stands. -f continues through requeues and to the job that continues the run.
 
     Understood are the logs of neoxlite, GPT-NeoX, DeepSpeed, Megatron, torchtitan, nanoGPT, Hugging Face and the like,
     with the prefixes of pdsh, srun -l, torchrun and mpirun, also compressed.

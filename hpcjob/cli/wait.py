@@ -17,7 +17,7 @@ from neoxlite.common.printable import printable, tell
 def wait(jobs: tuple[str, ...], timeout: str | None, as_json: bool) -> int:
     """Wait until jobs have ended (default: all that wait or run); print each as it ends.
 
-    JOB is as in `hpcjob status`. What a job waits for is told on stderr, once and when it changes. One submitted by
+    JOB is as in `hpcjob status`. What a job waits for is printed on stderr, once and when it changes. One submitted by
     hand that surely never starts (it comes after a job that failed) is not waited for; the exit code is then 75.
 
     The exit code is the job's own (of several the largest): 85 saved for the walltime, 86 stopped on request, 87 a

@@ -59,7 +59,7 @@ def _say_what_is_not_there(request: Request, paths: Iterable[Path], *, whole: bo
         since = datetime.fromtimestamp(wanted.since_s).astimezone().isoformat(sep=" ", timespec="seconds")
         none = wanted.timeless and not any(map(tells_times, paths))
         what = "nothing" if wanted.pattern is None else "no such line"
-        say("this log tells no times, so --since finds nothing in it" if none else f"{what} since {since}")
+        say("this log has no times, so --since finds nothing in it" if none else f"{what} since {since}")
     elif not whole:
         say("no such line")
 
@@ -68,7 +68,7 @@ def check_ranks(ranks: Collection[int], known: Collection[int], directory: Path 
     """Refuse ranks that the job does not have, where others tell which it has."""
     if known and not set(ranks) & set(known):
         where = "" if directory is None else f" in {directory}"
-        raise InputError(f"there is no rank {ranges(ranks)}{where}", hint=f"Ranks with a log: {ranges(known)}.")
+        raise InputError(f"there is no rank {ranges(ranks)}{where}", hint=f"ranks with a log: {ranges(known)}")
 
 
 def say(text: str) -> None:

@@ -70,7 +70,7 @@ def open_log(path: Path) -> Stream:
             return file
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be read: {error.strerror}", hint="Check its permissions, or name another file."
+            f"{path}: cannot be read: {error.strerror}", hint="check its permissions, or name another file"
         ) from error
     return raw if kind is None else _Damaged(path, raw, _OPENERS[kind](raw))
 
@@ -80,7 +80,7 @@ def _open_zstd(raw: IO[bytes]) -> Any:
         if (module := _imported(name)) is not None:
             return module.open(raw, "rb")
     raise InputError(
-        f"{raw.name}: nothing here reads Zstandard", hint="Install backports.zstd, or decompress it: zstd -d FILE."
+        f"{raw.name}: nothing here reads Zstandard", hint="install backports.zstd, or decompress it: zstd -d FILE"
     )
 
 

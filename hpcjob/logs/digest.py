@@ -230,13 +230,13 @@ class Digest:
         if self._output.json:
             self._output.event(event)
         else:
-            self._output.text(f"==> job {event.after} has ended; the run goes on in job {event.id}", "header")
+            self._output.text(f"==> job {event.after} has ended; the run continues in job {event.id}", "header")
 
     def restarted(self, source: str) -> None:
         """A file was written anew, as by a job that was requeued."""
         self._table.new_job()
         if not self._output.json:
-            self._output.text(f"==> {printable(source)} begins anew", "header")
+            self._output.text(f"==> {printable(source)} begins again", "header")
 
     def tick(self, *, final: bool) -> None:
         """All that is there has been read; ``final``: and nothing more will come."""

@@ -28,21 +28,21 @@ _OUTCOME = "outcome.json"
 _CLEAN = {"saved_for_walltime": exitcodes.SAVED_FOR_WALLTIME, "stopped": exitcodes.STOPPED_ON_REQUEST}
 _FROM_OUTSIDE = ("TERM", "INT", "HUP", "QUIT")
 _KILLED = re.compile(r"killed by (?:signal )?(?:KILL|9)\b")
-_AGAIN = "Submit it again; a training run goes on from its last checkpoint, unless a step of the job removes that."
+_AGAIN = "Submit it again; a training run continues from its last checkpoint, unless a step of the job removes that."
 _BY_STATE = {
     State.CANCELLED: Suspicion(topics.ENDED, "the job was cancelled", f"Nothing failed by itself. {_AGAIN}"),
     State.TIMEOUT: Suspicion(
         topics.LIMIT,
-        "the walltime was over, says the scheduler",
+        "the scheduler ended the job at its walltime",
         "Resume from the last checkpoint, or ask for a longer walltime.",
     ),
-    State.PREEMPTED: Suspicion(topics.ENDED, "the job was preempted, says the scheduler", _AGAIN),
+    State.PREEMPTED: Suspicion(topics.ENDED, "the scheduler preempted the job", _AGAIN),
     State.NODE_FAIL: Suspicion(
-        topics.ENDED, "a node failed, says the scheduler", "Submit the job again and exclude the node."
+        topics.ENDED, "the scheduler reports that a node failed", "Submit the job again and exclude the node."
     ),
     State.OUT_OF_MEMORY: Suspicion(
         topics.MEMORY,
-        "host memory was used up, says the scheduler",
+        "the scheduler reports that host memory was exhausted",
         "Ask for more memory, or use fewer data-loader workers or less CPU offload.",
     ),
 }
@@ -50,8 +50,8 @@ _BY_STATE = {
 
 _OF_KILL = Suspicion(
     topics.ENDED,
-    "the job was killed from outside by signal KILL: by hand, or by its node, where host memory was used up",
-    f"Look at that node's `dmesg -T | grep -i killed`; if memory was used up, ask for more, else: {_AGAIN}",
+    "the job was killed from outside by signal KILL: by hand, or by its node, where host memory was exhausted",
+    f"Look at that node's `dmesg -T | grep -i killed`; if memory was exhausted, ask for more, else: {_AGAIN}",
 )
 
 
@@ -142,7 +142,7 @@ class Ending(msgspec.Struct, frozen=True):
         if self.state is State.PENDING and self.status is not None:
             reason, what, then = self.status.reason, "the job cannot start", "Cancel it, "
         elif self.state is State.CANCELLED and not self._has_started():
-            reason, what, then = self.waited_for, "the job was cancelled; it could not have started", "Next time "
+            reason, what, then = self.waited_for, "the job was cancelled; it could never have started", "Next time "
         else:
             return None
         never = never_starts(reason)

@@ -28,5 +28,5 @@ class EndlessGuard:
         if self._since > LINE_AT_MOST_BYTES:
             raise InputError(
                 f"{self._name}: no end of a line in {LINE_AT_MOST_BYTES / 2**20:,.0f} MiB",
-                hint="This is no log: name a log file, or pipe text into '-'.",
+                hint="this is not a log: name a log file, or pipe text into '-'",
             )

@@ -169,12 +169,12 @@ def _open(source: Source) -> int | None:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
             return None
         raise InputError(
-            f"{source.path}: cannot be read: {error.strerror}", hint="Check its permissions, or name another file."
+            f"{source.path}: cannot be read: {error.strerror}", hint="check its permissions, or name another file"
         ) from error
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
     os.close(fd)
-    raise InputError(f"{source.path}: no regular file", hint="Name a log file or a job directory, or pipe into '-'.")
+    raise InputError(f"{source.path}: no regular file", hint="name a log file or a job directory, or pipe into '-'")
 
 
 Grouping = Callable[[T], tuple[Hashable, Hashable]]

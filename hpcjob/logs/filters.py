@@ -23,7 +23,7 @@ def parse_ranks(text: str) -> frozenset[int]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,7})(?:-(\d{1,7}))?\s*", part)
         if match is None or int(match[2] or match[1]) < int(match[1]):
-            raise InputError(f"--rank {text!r} is no list of ranks", hint="Write 3, 0-7 or 0,8-15.")
+            raise InputError(f"--rank {text!r} is not a list of ranks", hint="write 3, 0-7 or 0,8-15")
         ranks.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return frozenset(ranks)
 
@@ -38,7 +38,7 @@ def parse_pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
         raise InputError(
-            f"--grep {text!r} is no regular expression: {error}", hint="Escape special characters: \\[, \\(, \\*."
+            f"--grep {text!r} is not a regular expression: {error}", hint="escape special characters: \\[, \\(, \\*"
         ) from None
 
 

@@ -212,7 +212,7 @@ class NcclReport:
         yield from self._host_rows()
         tabled = _OF_HOSTS if self.hosts.facts else ()
         for version in sorted(self.banners):
-            yield Row(("banner", version), "info", "version", f"NCCL {version} (told by the first rank)")
+            yield Row(("banner", version), "info", "version", f"NCCL {version} (reported by the first rank)")
         for topic in _ORDER:
             for group in facts:
                 if group.first.topic == topic and topic not in tabled:

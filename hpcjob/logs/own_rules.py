@@ -53,7 +53,7 @@ def read_own(path: Path) -> list[Rule]:
         documents = [_document(item, loader.construct_object(item, deep=True), path) for item in node.value]
     except yaml.MarkedYAMLError as error:
         line_of = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
-        raise InputError(f"{path}{line_of}: {error.problem}", hint="mend the YAML there") from error
+        raise InputError(f"{path}{line_of}: {error.problem}", hint="fix the YAML there") from error
     except yaml.YAMLError as error:
         raise InputError(f"{path}: {' '.join(str(error).split())}", hint="is it a text file?") from error
     except RecursionError:
@@ -68,7 +68,7 @@ def read_found(path: Path) -> list[Rule]:
     try:
         return read_own(path)
     except InputError as error:
-        tell(f"warning: {error.message}\n{' ' * 8}the rules of this file are left out; {error.hint}")
+        tell(f"warning: {error.message}\n{' ' * 8}the rules of this file are skipped; {error.hint}")
         return []
 
 

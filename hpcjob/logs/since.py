@@ -47,7 +47,7 @@ def parse_since(text: str, now: datetime | None = None) -> float:
         return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone().timestamp()
     except (ValueError, OverflowError, OSError):
         raise InputError(
-            f"--since {text!r} is no time", hint="Write 15m, 2h, 1d, 09:30 or 2026-11-29T09:30:00."
+            f"--since {text!r} is not a time", hint="write 15m, 2h, 1d, 09:30 or 2026-11-29T09:30:00"
         ) from None
 
 

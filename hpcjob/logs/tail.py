@@ -204,7 +204,7 @@ def _view(target: Target, request: Request, output: Output, *, several: bool) ->
         from hpcjob.logs.nccl import NcclReport
         from hpcjob.logs.report_view import ReportView
 
-        view = ReportView(output, NcclReport(), "no line of NCCL found (NCCL_DEBUG=INFO makes it tell)")
+        view = ReportView(output, NcclReport(), "no line of NCCL found (NCCL_DEBUG=INFO makes it print them)")
     elif request.view == "errors":
         from hpcjob.logs.report_view import ReportView
 
@@ -251,7 +251,7 @@ def _tell_of_next_jobs(target: Target, output: Output, view: View[Any]) -> None:
     def changed(before: Any, after: Any) -> None:
         if isinstance(view, LossView):
             view.new_job()
-        say(f"job {before.id} has ended; the run goes on in job {after.id}")
+        say(f"job {before.id} has ended; the run continues in job {after.id}")
 
     target.run.on_change = changed
 

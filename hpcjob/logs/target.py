@@ -127,7 +127,7 @@ def resolve(words: Sequence[str], *, may_come: bool = False) -> Target:
         for path in paths:
             if not exists(path) and not (may_come and _is_to_come(path)):
                 raise InputError(
-                    f"{path}: no file", hint="Several at once can only be files and directories; name one job."
+                    f"{path}: no file", hint="several at once can only be files and directories; name one job"
                 )
         return Target(paths=tuple(file for path in paths for file in _files(path)))
     if words and is_dir(paths[0]):
@@ -155,7 +155,7 @@ def _expand(word: str) -> list[Path]:
     found = sorted(glob.glob(os.path.expanduser(word), recursive=True))  # noqa: PTH111, PTH207 - absolute or relative
     if not found:
         raise InputError(
-            f"{word}: no file of that pattern", hint="Check the folder; quote the pattern or let the shell expand it."
+            f"{word}: no file of that pattern", hint="check the folder; quote the pattern or let the shell expand it"
         )
     return [Path(name) for name in found]
 

@@ -81,7 +81,7 @@ MEANINGS: Final[dict[int, str]] = {
     DATA: "training data or tokenizer",
     NUMERICS: "the training diverged",
     PROGRAM: "an error of the program",
-    TIMEOUT: "processes waited for one that did not come; nothing tells why",
+    TIMEOUT: "processes waited for one that did not come; nothing shows why",
     SLOW: "it runs, but not as it should",
     UNKNOWN: "it failed, and no rule knows why",
 }

@@ -29,7 +29,7 @@ class Condition:
         for part in text.split(","):
             match = _CONDITION.fullmatch(part)
             if match is None:
-                raise ValueError(f"{part.strip()!r} is no condition such as 'nccl >= 2.21'")
+                raise ValueError(f"{part.strip()!r} is not a condition such as 'nccl >= 2.21'")
             if match[1] not in SOFTWARE:
                 raise ValueError(f"{match[1]!r} is none of {', '.join(SOFTWARE)}")
             self._terms.append((match[1], match[2], numbers(match[3])))

@@ -48,7 +48,7 @@ def check_gpus(gpus: int, profile: ClusterProfile, where: str) -> None:
     has = profile.node.gpus
     if gpus > has:
         raise InputError(
-            f"gpus_per_node: {gpus} asked, a node of {where} has {has}",
+            f"gpus_per_node: {gpus} requested, but a node of {where} has {has}",
             hint=f"ask for at most {has}, or for more nodes"
             if has
             else f"ask for none; if its nodes have some: --set profile.node.gpus={gpus}",

@@ -102,7 +102,7 @@ def _queue(profile: ClusterProfile, there: SeenQueue, seen: Seen) -> Row:
         here.append(said[-1] if theirs is None else f"{theirs} {unit}".strip())
     what = f"queue {there.name}"
     if not seen.says_limits:
-        return Row(what, _said(profile, there.name), "is there (its limits are not told)")
+        return Row(what, _said(profile, there.name), "exists (limits unknown)")
     told, found = ", ".join(said), ", ".join(here)
     if all(ours is None or theirs is None or ours == theirs for _, ours, theirs in _pairs(profile, there)):
         return Row(what, told, found)

@@ -208,6 +208,6 @@ def require_iterations(runs: Sequence[Run]) -> list[Run]:
         names = ", ".join(run.name for run in runs)
         raise InputError(
             f"no iteration found in {names}" if names else "no log found there",
-            hint="The log is empty, or no trainer's: hpcjob tail JOB --errors shows what stopped it before.",
+            hint="the log is empty, or not a trainer's: hpcjob tail JOB --errors shows what stopped it before",
         )
     return told

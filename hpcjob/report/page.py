@@ -50,7 +50,7 @@ _COLUMNS = (
     ("spikes", "spikes"),
     ("not_finite", "not finite"),
     ("restarts", "restarts"),
-    ("repeated", "done again"),
+    ("repeated", "repeated"),
     ("checkpoints", "checkpoints"),
     ("last_checkpoint", "last one"),
 )
@@ -214,7 +214,7 @@ def _notes(runs: Sequence[Run]) -> str:
 
 def _events(one: _Read) -> str:
     rows = [
-        ["restart", number(restart.at), f"{number(restart.repeated)} done again", restart.source]
+        ["restart", number(restart.at), f"{number(restart.repeated)} repeated", restart.source]
         for restart in one.run.restarts[-_ROWS_AT_MOST:]
     ]
     for name, label in _labels(one.spikes).items():

@@ -158,7 +158,7 @@ def _numbered(run: Run) -> Run:
         validations={number(step): loss for step, loss in run.validations.items()},
         tests={number(step): loss for step, loss in run.tests.items()},
         by_epoch=True,
-        notes=[*run.notes, "the log tells epochs, not iterations: its entries are numbered"],
+        notes=[*run.notes, "the log reports epochs, not iterations: its entries are numbered"],
     )
 
 

@@ -115,7 +115,7 @@ class WatchApp(App[None]):
         for key, one in self.shown.items():
             table.add_row(*_cells(one), key=key)
         if not found:
-            self.query_one("#progress", Static).update(Text("no jobs wait or run; a shows all, q quits"))
+            self.query_one("#progress", Static).update(Text("no jobs wait or run; press a for all jobs, q to quit"))
         elif before in self.shown:
             table.move_cursor(row=list(self.shown).index(before))
         self._show_progress()

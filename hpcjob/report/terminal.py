@@ -171,7 +171,7 @@ def _words(run: Run, summary: Summary, spikes: dict[str, list[Spike]]) -> list[s
     if summary.tokens_per_s is not None:
         parts.append(f"{rate_text(summary.tokens_per_s)} tokens/s")
     if summary.restarts:
-        parts.append(f"{counted(summary.restarts, 'restart')} ({number(summary.repeated)} done again)")
+        parts.append(f"{counted(summary.restarts, 'restart')} ({counted(summary.repeated, 'iteration')} repeated)")
     if summary.checkpoints:
         parts.append(counted(summary.checkpoints, "checkpoint"))
     lines = [f"{printable(run.name)}: {', '.join(parts)}"]

@@ -155,7 +155,7 @@ def require_plain(path: Path, option: str) -> None:
     """Refuse a path that ``option`` would not take as one. Raises InputError."""
     if not re.fullmatch(r"[A-Za-z0-9_./+-]+", str(path)):
         raise InputError(
-            f"{path}: {option} takes no path with other characters than letters, digits and _ . + -",
+            f"{path}: {option} does not accept a path with other characters than letters, digits and _ . + -",
             hint="start from a folder with a plain name",
         )
 

@@ -60,7 +60,7 @@ class Finished:
         own = re.compile(rf"{re.escape(Path(self.argv[0]).name)}: (?:(?:error|fatal): )?")
         printed = (self.stderr.strip() or self.stdout.strip()).splitlines()
         lines = [own.sub("", line.strip(), count=1) for line in printed if line.strip()]
-        text = "; ".join(dict.fromkeys(lines)) or f"exit code {self.code} and not a word"
+        text = "; ".join(dict.fromkeys(lines)) or f"exit code {self.code} without a message"
         return text if len(text) <= 600 else f"{text[:300]} ... {text[-290:]}"
 
 

@@ -191,7 +191,7 @@ def about_name(scheduler: SchedulerName, name: str) -> Iterator[str]:
     """Yield a note where the scheduler's own commands show a name that is nothing like the job's."""
     if _is_lost(scheduler, name):
         shown = fitted_name(scheduler, name)
-        yield f"name: {scheduler} takes no {shorten(name)} and shows {shown}; hpcjob goes on calling it by its own name"
+        yield f"name: {scheduler} does not accept {shorten(name)} and shows {shown}; hpcjob keeps the full name"
 
 
 def _is_lost(scheduler: SchedulerName, name: str) -> bool:

@@ -225,7 +225,7 @@ def _live_report(letters: str, name: str) -> Report:
         return Report(State.SUSPENDED, name=name)
     if letters.strip("R") in ("r", "t"):
         return Report(State.RUNNING, name=name)
-    return Report(State.UNKNOWN, reason=f"Grid Engine says {letters!r}", name=name)
+    return Report(State.UNKNOWN, reason=f"Grid Engine reports {letters!r}", name=name)
 
 
 def _accounting(stdout: str) -> Iterator[dict[str, str]]:
@@ -251,7 +251,7 @@ def _past_report(fields: Mapping[str, str]) -> Report:
     if failed == _KILLED and code:
         return Report(State.FAILED, code, f"killed by signal {code - 128}" if code > 128 else None, name)
     if failed == _RESCHEDULED:
-        return Report(State.PENDING, reason="to be started anew", name=name)
+        return Report(State.PENDING, reason="to be started again", name=name)
     return Report(State.FAILED, reason=f"Grid Engine: {words.strip() or fields['failed']}", name=name)
 
 

@@ -247,7 +247,7 @@ def _report(ref: JobRef) -> Report | None:
         if elsewhere := _elsewhere(job):
             return Report(State.UNKNOWN, reason=elsewhere)
         if job.boot != processes.boot_id():
-            return Report(State.NODE_FAIL, reason="the machine was started anew while it ran")
+            return Report(State.NODE_FAIL, reason="the machine was rebooted while the job ran")
         if job.waits_for and _alive(job.supervisor, job.supervisor_start):
             return Report(State.PENDING, reason=f"waits for {job.waits_for}")
         if alive := _alive_report(job):

@@ -60,7 +60,7 @@ def cancel(ref: JobRef, kill_wait_s: float) -> str:
     try:
         (ref.jobdir.parent / f"{ref.index}.cancelled").touch()
     except OSError as error:
-        raise SchedulerError(f"{error.filename}: {error.strerror}", hint="mend the job directory") from None
+        raise SchedulerError(f"{error.filename}: {error.strerror}", hint="fix the job directory") from None
     if started is None:
         return "will not start"
     _signal(started, signal.SIGTERM)

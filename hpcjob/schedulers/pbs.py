@@ -41,9 +41,9 @@ _LIVE = {
 # Negative exit statuses are PBS's own (JOB_EXEC_* of job.h).
 _OWN_STATUS = {
     -20: (State.NODE_FAIL, "its first node was lost"),
-    -26: (State.OUT_OF_MEMORY, "used more virtual memory than asked"),
-    -27: (State.OUT_OF_MEMORY, "used more memory than asked"),
-    -28: (State.TIMEOUT, "used more CPU time than asked"),
+    -26: (State.OUT_OF_MEMORY, "used more virtual memory than requested"),
+    -27: (State.OUT_OF_MEMORY, "used more memory than requested"),
+    -28: (State.TIMEOUT, "used more CPU time than requested"),
     -29: (State.TIMEOUT, None),
 }
 _DEPENDENT, _DELETED, _FINISHED = "22", "91", "92"
@@ -102,7 +102,7 @@ class PbsScheduler(CommandScheduler):
             return None
         said = set(_SEQUENCE.findall(finished.stdout + finished.stderr))
         silent = [word for word in finished.argv if _ARGUMENT.fullmatch(word) and word.partition(".")[0] not in said]
-        return f"it has no word on {silent[0]}" if silent else None
+        return f"no information on {silent[0]}" if silent else None
 
     def queue_command(self, ids: Sequence[str], cluster: str | None) -> list[str]:
         """Jobs that have ended are not in it."""
@@ -115,11 +115,11 @@ class PbsScheduler(CommandScheduler):
         records = list(_records(lines))
         # A blank line ends each record; where the last lacks both it and what comes last in a record, it was cut.
         if records and lines[-1] and not _LAST & records[-1][1].keys():
-            problem = f"what it says of {records.pop()[0]} was cut"
+            problem = f"the record of {records.pop()[0]} was cut"
         for job_id, attributes in records:
             report = report_of(attributes)
             if report is None:
-                problem = f"it says no state of {job_id}"
+                problem = f"no state for {job_id}"
                 continue
             reports[job_id] = report
             reports[job_id.partition(".")[0]] = replace(report, id=job_id)
@@ -234,7 +234,7 @@ def report_of(attributes: Mapping[str, str]) -> Report | None:
         reason = comment or (_held(attributes) if letter == "H" else None)
         return Report(_LIVE[letter], reason=reason if _LIVE[letter] is State.PENDING else None, name=name)
     if letter not in ("F", "X"):
-        return Report(State.UNKNOWN, reason=f"PBS says {letter!r}", name=name)
+        return Report(State.UNKNOWN, reason=f"PBS reports {letter!r}", name=name)
     return _ended(attributes, name)
 
 
@@ -253,7 +253,7 @@ def _ended(attributes: Mapping[str, str], name: str | None) -> Report:
         return Report(State.CANCELLED, reason="deleted", name=name)
     if not re.fullmatch(r"-?\d+", text):
         if substate == _FINISHED:
-            return Report(State.CANCELLED, reason="PBS removed it: what it depends on did not come true", name=name)
+            return Report(State.CANCELLED, reason="PBS removed it: its dependency was not satisfied", name=name)
         return Report(State.UNKNOWN, reason="ended, PBS keeps no exit status of it", name=name)
     status = int(text)
     if status < 0:

@@ -47,7 +47,7 @@ _LIVE = {
 _OWN_CODES = {
     "1": (State.CANCELLED, None),
     "2": (State.FAILED, "rejected"),
-    "6": (State.CANCELLED, "removed: the step before it did not end as asked"),
+    "6": (State.CANCELLED, "removed: the step before it did not end as required"),
     "7": (State.TIMEOUT, "the deadline passed"),
     "11": (State.TIMEOUT, None),
     "12": (State.OUT_OF_MEMORY, None),
@@ -59,7 +59,7 @@ _OWN_CODES = {
 _SITE_LIVE = {"QUEUED": State.PENDING, "RUNNING": State.RUNNING, "HOLD": State.PENDING}
 _HINTS = {
     r"\bjob [\d_]+ (?:does not exist|has already|is already)": (
-        "a step job takes no more steps once all that it has have ended: look how they ended (hpcjob status), then "
+        "a step job accepts no more steps once all that it has have ended: look how they ended (hpcjob status), then "
         "submit the rest by itself, without `after`"
     ),
     r"resource group|rscgrp|resource unit": "choose another --queue; `pjstat --rsc` lists the resource groups",
@@ -189,13 +189,13 @@ def _step_options(submission: Submission) -> list[str]:
         return ["--step"] if submission.first_of_chain else []
     if submission.plan.array is not None:
         raise InputError(
-            "after: PJM takes no bulk job as a step", hint="remove `array`, or submit the elements as steps"
+            "after: PJM does not accept a bulk job as a step", hint="remove `array`, or submit the elements as steps"
         )
     numbers = {one.own_id.partition("_")[0] for one in after}
     plain = next((one for one in after if "_" not in one.own_id or one.is_array), None)
     if plain is not None:
         raise InputError(
-            f"after: job {plain.id} is no step, and PJM lets only the steps of one step job wait for one another",
+            f"after: job {plain.id} is not a step, and PJM lets only the steps of one step job wait for each other",
             hint="submit both at once: hpcjob submit FIRST.yml SECOND.yml --chain",
         )
     if len(numbers) > 1:
@@ -218,7 +218,7 @@ def _csv(lines: Sequence[str]) -> tuple[list[str], list[list[str]]]:
 def _read_csv(lines: Sequence[str]) -> Answer:
     header, rows = _csv(lines)
     if tuple(header) != _HEADER:
-        return Answer(problem=f"other columns than asked for: {','.join(header)[:80]!r}")
+        return Answer(problem=f"other columns than requested: {','.join(header)[:80]!r}")
     reports: dict[str, Report] = {}
     for row in rows:
         if len(row) != len(header) or row[0] or not row[-1]:
@@ -237,7 +237,7 @@ def _report(fields: Mapping[str, str]) -> Report:
     if word in ("ERR", "RJT"):
         return Report(State.FAILED, reason={"ERR": "PJM keeps it in error", "RJT": "rejected"}[word], name=name)
     if word != "EXT":
-        return Report(State.UNKNOWN, reason=f"PJM says {word!r}", name=name)
+        return Report(State.UNKNOWN, reason=f"PJM reports {word!r}", name=name)
     code, signal, own = fields["EC"], fields["SN"], fields["PC"]
     if own in _OWN_CODES:
         state, reason = _OWN_CODES[own]
@@ -247,7 +247,7 @@ def _report(fields: Mapping[str, str]) -> Report:
     if signal.isdigit() and int(signal):
         return Report(State.FAILED, 128 + int(signal), f"killed by signal {signal}", name)
     if not code.isdigit():
-        return Report(State.UNKNOWN, reason="ended, PJM tells no code", name=name)
+        return Report(State.UNKNOWN, reason="ended, PJM reports no code", name=name)
     return Report(State.FAILED if int(code) else State.COMPLETED, int(code), name=name)
 
 
@@ -273,7 +273,7 @@ def _site_report(word: str, name: str) -> Report:
     if word == "CANCEL":
         return Report(State.CANCELLED, name=name)
     if word in ("ERROR", "REJECT"):
-        return Report(State.FAILED, reason=f"pjstat says {word}", name=name)
+        return Report(State.FAILED, reason=f"pjstat reports {word}", name=name)
     if word == "END":
-        return Report(State.UNKNOWN, reason="ended; this site's pjstat does not tell how", name=name)
-    return Report(State.UNKNOWN, reason=f"pjstat says {word!r}", name=name)
+        return Report(State.UNKNOWN, reason="ended; this site's pjstat does not report how", name=name)
+    return Report(State.UNKNOWN, reason=f"pjstat reports {word!r}", name=name)

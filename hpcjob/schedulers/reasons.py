@@ -27,7 +27,7 @@ class Never(NamedTuple):
 _LIMITS = "`sacctmgr show assoc user=$USER` and `sacctmgr show qos` list the limits"
 _NEVER = {
     r"PartitionNodeLimit": Never(
-        "asks for more nodes than its partition gives, or for nodes that are down",
+        "asks for more nodes than its partition allows, or for nodes that are down",
         "ask for fewer --nodes, or another --queue (`sinfo -s`)",
     ),
     r"PartitionTimeLimit|(?:QOS|Association)TimeLimit|(?:QOS|Assoc)MaxWall\w*": Never(
@@ -37,18 +37,18 @@ _NEVER = {
     r"(?:QOS|Assoc)Max\w*Per(?:Job|Node)\w*": Never(
         "asks for more than its account or QOS allows one job", f"ask for less; {_LIMITS}"
     ),
-    r"(?:QOS|Assoc)Min\w*": Never("asks for less than its account or QOS takes", f"ask for more; {_LIMITS}"),
+    r"(?:QOS|Assoc)Min\w*": Never("asks for less than its account or QOS accepts", f"ask for more; {_LIMITS}"),
     r"BadConstraints": Never(
         "asks for what no node has", "change `constraint`, `nodelist` or the GPUs (`sinfo -N -o '%N %f %G'`)"
     ),
     r"(?:Account|QOS)NotAllowed|InvalidAccount|InvalidQOS": Never(
-        "names an account or QOS that its partition does not take", f"give another --account or `qos`; {_LIMITS}"
+        "names an account or QOS that its partition does not accept", f"give another --account or `qos`; {_LIMITS}"
     ),
     r"DependencyNeverSatisfied": Never(
-        "comes after a job that did not end as asked", "look at that job first (hpcjob explain)", is_certain=True
+        "comes after a job that did not end as required", "look at that job first (hpcjob explain)", is_certain=True
     ),
     r"Can Never Run": Never("asks for more than the cluster has", "ask for less, or another --queue"),
-    r"error state ": Never("is in an error state of Grid Engine", "mend what `qstat -j ID` tells"),
+    r"error state ": Never("is in an error state of Grid Engine", "fix what `qstat -j ID` reports"),
 }
 _HELD = re.compile(r"JobHeld(?:User|Admin)|held\b|launch failed requeued held|JobHoldMaxRequeue")
 

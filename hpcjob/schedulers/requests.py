@@ -84,15 +84,18 @@ def _check_array(plan: Plan) -> None:
     indices = parse_spec(plan.array.spec)
     if most == 0:
         raise InputError(
-            f"array: {plan.profile.name} runs none (limits.array is 0)", hint="use `sweep`: one job for each value"
+            f"array: {plan.profile.name} does not run arrays (limits.array is 0)",
+            hint="use `sweep`: one job for each value",
         )
     if most is not None and (indices[-1] >= most if scheduler == "slurm" else len(indices) > most):
         asked, limit = (
             (f"index {indices[-1]}", "less than") if scheduler == "slurm" else (f"{len(indices)} elements", "at most")
         )
-        raise InputError(f"array: {asked}, {plan.profile.name} takes {limit} {most}", hint="split it into several jobs")
+        raise InputError(
+            f"array: {asked}, {plan.profile.name} accepts {limit} {most}", hint="split it into several jobs"
+        )
     if scheduler == "pbs" and len(indices) == 1:
-        raise InputError("array: PBS takes none of one element", hint="submit a job without `array`")
+        raise InputError("array: PBS accepts no array of one element", hint="submit a job without `array`")
     if scheduler == "pjm" and plan.array.limit is not None:
         raise InputError(
             "array_limit: PJM cannot limit how many elements of a bulk job run at once",

@@ -228,7 +228,7 @@ def _read(stdout: str, header: str, report: _MakeReport) -> Answer:
             continue
         told = report(state_of(fields[0]), fields[1], fields[2])
         if told.state is State.UNKNOWN:
-            told = Report(told.state, told.exit_code, f"Slurm says {fields[0].strip()!r}", told.name)
+            told = Report(told.state, told.exit_code, f"Slurm reports {fields[0].strip()!r}", told.name)
         elif told.reason is None and fields[0].startswith("CANCELLED by "):
             told = Report(told.state, told.exit_code, fields[0].strip().lower(), told.name)
         for name in _ids(match):

@@ -264,6 +264,6 @@ def test_check_of_the_profile(user: GridEngineUser) -> None:
     done = user.run(BIN / "hpcjob", "profile", "check", "-p", PROFILE, "--json", check=False)
     rows = {row["what"]: row for row in json.loads(done.stdout)["rows"]}
     assert rows["scheduler"]["here"].startswith("SGE 8.1.9")
-    assert rows["queue rt_F"]["here"] == "is there (its limits are not told)"
+    assert rows["queue rt_F"]["here"] == "exists (limits unknown)"
     assert rows["queue rt_AF"]["here"] == "no such queue"
     assert done.returncode == 64

@@ -71,7 +71,7 @@ def check_advice(user: User, job: str) -> None:
     explained = user.run(BIN / "hpcjob", "explain", job, check=False)
     assert explained.returncode == HOST_MEMORY, explained.stdout
     # Slurm's daemon and srun both tell it, in either order.
-    assert re.search("used more host memory than|host memory was used up", explained.stdout.splitlines()[0])
+    assert re.search("used more host memory than|memory was (?:used up|exhausted)", explained.stdout.splitlines()[0])
     assert ADVICE in explained.stdout
     told = user.hpcjob("tail", job)
     assert "! memory" in told

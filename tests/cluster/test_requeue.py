@@ -82,4 +82,4 @@ def test_following_goes_on_with_the_job_after(user: User) -> None:
             tail.kill()
     text = shown.read_text()
     assert [int(row) for row in re.findall(r"^ *(\d+)/8 ", text, re.MULTILINE)] == list(range(1, 9)), text
-    assert f"==> job {first} has ended; the run goes on in job {second}" in text
+    assert f"==> job {first} has ended; the run continues in job {second}" in text

@@ -54,7 +54,7 @@ def test_slurm_hold_release_suspend_and_node_lost(user: User, bed: Testbed) -> N
     assert user.status(second)["state"] == "PENDING"
     user.hpcjob("release", second)
     user.wait_for_state(second, "RUNNING")
-    assert "RUNNING; it goes on" in user.hpcjob("hold", second)
+    assert "RUNNING; it continues" in user.hpcjob("hold", second)
     large = user.submit(user.write_job("large", **whole), "--nodes", "3")
     user.wait_for(large, lambda: user.status(large)["reason"] == "PartitionNodeLimit", "more nodes than there are")
     why = "it asks for more nodes than its partition gives"

@@ -106,9 +106,9 @@ def test_directives() -> None:
 @pytest.mark.parametrize(
     ("where", "changes", "array", "words"),
     [
-        ("wisteria", {}, "0-3", "wisteria runs none"),
+        ("wisteria", {}, "0-3", "wisteria does not run arrays"),
         ("wisteria", {"limits": {"array": None}}, "0-3%2", "PJM cannot limit"),
-        ("abci3", {}, "5", "PBS takes none of one element"),
+        ("abci3", {}, "5", "PBS accepts no array of one element"),
         ("abci3", {"limits": {"array": 10}}, "0-10", "at most 10"),
         ("lab", {"limits": {"array": 1001}}, "0-1001", "less than 1001"),
     ],

@@ -86,11 +86,11 @@ def test_every_example_is_tried() -> None:
 def test_renders_everywhere(place: Path, job: str, profile: str) -> None:
     """bash reads the script; an array has its directive; what a cluster cannot run is refused in words."""
     if profile == "wisteria" and job in ("tokenize/shards.yml", "evaluate/checkpoints.yml"):
-        with pytest.raises(InputError, match=r"array: wisteria runs none"):
+        with pytest.raises(InputError, match=r"array: wisteria does not run arrays"):
             render(plan_of(job, profile))
         return
     if profile == "local" and "megatron" in job:
-        with pytest.raises(InputError, match="8 asked, a node of local has 0"):
+        with pytest.raises(InputError, match="8 requested, but a node of local has 0"):
             plan_of(job, profile, nodes="1")
         return
     script = render(plan_of(job, profile, **nodes_for(job, profile)))

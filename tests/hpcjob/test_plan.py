@@ -55,8 +55,16 @@ def test_topology(profile: str, job: dict[str, Any], procs: int, gpus: int) -> N
 @pytest.mark.parametrize(
     ("profile", "job", "message"),
     [
-        ("abci3", {"gpus_per_node": 9}, "gpus_per_node: 9 asked, a node of abci3 (rt_HF) has 8\nask for at most 8"),
-        ("abci3", {"queue": "rt_HG", "gpus_per_node": 2}, "gpus_per_node: 2 asked, a node of abci3 (rt_HG) has 1\n"),
+        (
+            "abci3",
+            {"gpus_per_node": 9},
+            "gpus_per_node: 9 requested, but a node of abci3 (rt_HF) has 8\nask for at most 8",
+        ),
+        (
+            "abci3",
+            {"queue": "rt_HG", "gpus_per_node": 2},
+            "gpus_per_node: 2 requested, but a node of abci3 (rt_HG) has 1\n",
+        ),
         (
             "abci3",
             {"nodes": 129},
@@ -71,7 +79,7 @@ def test_topology(profile: str, job: dict[str, Any], procs: int, gpus: int) -> N
         (
             "local",
             {"gpus_per_node": 4},
-            "gpus_per_node: 4 asked, a node of local has 0\n"
+            "gpus_per_node: 4 requested, but a node of local has 0\n"
             "ask for none; if its nodes have some: --set profile.node.gpus=4",
         ),
         (

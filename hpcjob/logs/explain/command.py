@@ -59,7 +59,7 @@ def explained(words: Sequence[str], *, profile: str | None = None, rules: Sequen
     scheduler = None if expected is None else expected.scheduler.type
     verdict = judge(evidence, warnings=warnings, ending=ending, scheduler=scheduler)
     if verdict.code == exitcodes.OK and sources and target.job_id is None and all(map(_is_empty, sources)):
-        verdict = msgspec.structs.replace(verdict, cause="the log is empty: it tells neither success nor failure")
+        verdict = msgspec.structs.replace(verdict, cause="the log is empty: it shows neither success nor failure")
     if verdict.code in _NOT_KNOWN:
         verdict = msgspec.structs.replace(verdict, odd=[*verdict.odd, *odd_lines(sources)])
     return verdict

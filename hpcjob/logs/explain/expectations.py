@@ -55,7 +55,7 @@ def differences(evidence: Evidence, profile: ClusterProfile) -> list[str]:
     declared = profile.versions.nccl
     others = sorted(version for version in network.versions if declared and not version.startswith(declared))
     if others:
-        found.append(f"{profile.name} declares NCCL {declared}, the log says {', '.join(others)}")
+        found.append(f"{profile.name} declares NCCL {declared}, the log has {', '.join(others)}")
     return found
 
 

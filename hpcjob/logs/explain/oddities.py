@@ -25,7 +25,7 @@ _FIXES = (
     ("HCAs", "Exclude those hosts or have the port checked (ibstat)."),
     ("was given", "Not all ranks came up, or the launcher started another number: compare nodes and procs_per_node."),
     ("Slurm: ", "A message of Slurm that no rule knows: ask operations if the job failed by it."),
-    ("NCCL warns: ", "A warning of NCCL that no rule knows: look at what that process says after it."),
+    ("NCCL warns: ", "A warning of NCCL that no rule knows: look at what that process prints after it."),
 )
 
 

@@ -159,7 +159,7 @@ def _of_followers(followers: list[Blamed], evidence: Evidence) -> Verdict:
     asked = [blamed for blamed in followers if topic_of(blamed.group.first) == "cancelled"]
     if all(topic_of(blamed.group.first) == "network" for blamed in followers) and _came_to_its_end(evidence):
         # Processes end one after the other, and the last ones still talk to those that are gone.
-        return verdict(0, f"the training came to its end; only then: {sentence(followers[0])}")
+        return verdict(0, f"the training had finished; afterwards: {sentence(followers[0])}")
     if asked and not late:
         return msgspec.structs.replace(of_error(asked[0], evidence), exclude=[])
     if all(getattr(blamed.group.first, "rule", None) == _STEP_ENDED for blamed in followers):
@@ -201,7 +201,7 @@ def _of_failure(failure: str, code: int | None, evidence: Evidence) -> Verdict:
     of_signal, fix = _signal_in(code)
     said = verdict(
         topics.UNKNOWN,
-        f"not known: the job ended with {failure}{of_signal}, and no line of its log tells why",
+        f"not known: the job ended with {failure}{of_signal}, and no line of its log shows why",
         fix or "Look at the last lines of each rank (hpcjob tail --rank N).",
     )
     return msgspec.structs.replace(said, odd=odd_ones(evidence))

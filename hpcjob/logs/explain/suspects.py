@@ -30,8 +30,8 @@ def not_started(evidence: Evidence) -> Suspicion | None:
             host = evidence.identity.host_of.get(first)
             return Suspicion(
                 topics.LAUNCH,
-                f"{ranks_in_words(silent)} of {communicator.size} never came to the start of NCCL; the others wait for "
-                "it",
+                f"{ranks_in_words(silent)} of {communicator.size} never reached NCCL initialisation; the others wait "
+                "for it",
                 "Look at that rank's own output and node: the launcher did not start it, or it failed before.",
                 rank=first,
                 host=host,
@@ -41,7 +41,7 @@ def not_started(evidence: Evidence) -> Suspicion | None:
             first = min(stuck)
             return Suspicion(
                 topics.NETWORK,
-                f"{ranks_in_words(stuck)} of {communicator.size} began the start of NCCL and did not finish it",
+                f"{ranks_in_words(stuck)} of {communicator.size} began NCCL initialisation and did not finish it",
                 "Look at the NCCL lines of those ranks: another interface or network than on the others.",
                 rank=first,
                 host=evidence.identity.host_of.get(first),
@@ -66,7 +66,7 @@ def lost_host(evidence: Evidence) -> Suspicion | None:
         return Suspicion(
             topics.ENDED,
             f"{host} was lost first: {times} {'process says' if times == 1 else 'processes say'} so, "
-            "and nothing from it tells why",
+            "and nothing from it shows why",
             "Look at that node's kernel log and the scheduler's word on it (it was killed or went down); exclude it.",
             rank=ranks[0] if ranks else None,
             host=host,
@@ -84,7 +84,7 @@ def waited_for(evidence: Evidence) -> Suspicion | None:
     silent = sorted(all_ranks - evidence.waits.keys())
     share = len(evidence.waits) / len(all_ranks) if all_ranks else 0
     if silent and share >= _SHARE_THAT_TELLS:
-        return _waiting(evidence, silent, "did not come to a collective; all others waited for it until the time-out")
+        return _waiting(evidence, silent, "did not enter a collective; all others waited for it until the time-out")
     groups = Counter(wait.group for _, wait in sorted(evidence.waits.items()) if wait.group).most_common(1)
     waits = {rank: wait for rank, wait in evidence.waits.items() if wait.group in ("", *(name for name, _ in groups))}
     operations = {rank: wait.operation for rank, wait in waits.items() if wait.operation}

@@ -48,7 +48,7 @@ def describe_ranks(verdict: Verdict) -> str:
     """Return who failed, in words."""
     if len(verdict.ranks) > 1:
         is_told = verdict.rank is not None and verdict.rank != min(verdict.ranks)
-        return f"ranks {ranges(verdict.ranks)}" + (f", of these rank {verdict.rank} first" if is_told else "")
+        return f"ranks {ranges(verdict.ranks)}" + (f", rank {verdict.rank} first" if is_told else "")
     where = f" on {verdict.host}" if verdict.host else ""
     return f"rank {verdict.rank}{where}" if verdict.rank is not None else verdict.host or ""
 

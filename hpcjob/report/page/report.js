@@ -248,7 +248,7 @@
           const x = this.px(restart.at);
           const line = add(parent, "line", { class: "restart", "data-run": index, "data-x": restart.at, x1: x, x2: x, y1: TOP, y2: bottom });
           line.style.stroke = colour(index);
-          add(line, "title", {}, `${run.name}: restart after ${data.xName} ${restart.at}, ${restart.repeated} done again`);
+          add(line, "title", {}, `${run.name}: restart after ${data.xName} ${restart.at}, ${restart.repeated} repeated`);
         }
         if (!byId("checkpoints").checked) return;
         let last = -Infinity;

@@ -29,7 +29,7 @@ class Earlier:
         good = {"ok": code == 0, "notok": code != 0}.get(self.condition, True)
         cancelled = (self._read(f"{self.id}_local.json") or {}).get("state") == "CANCELLED"
         told = f"ended with code {code}" if code >= 0 else "was cancelled" if cancelled else "ended without a code"
-        return None if good else f"after{self.condition}:{self.id} did not come true: it {told}"
+        return None if good else f"after{self.condition}:{self.id} was not satisfied: it {told}"
 
     def _code(self) -> int | None:
         """Return its exit code, -1 if it ended without one, None while it has not ended."""

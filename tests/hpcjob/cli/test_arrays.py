@@ -128,10 +128,10 @@ def test_chain(here: Path, hpcjob: Hpcjob) -> None:
     ended = told(hpcjob("status", ids[2], "--json")[1])[ids[2]]
     assert (ended["state"], ended["reason"]) == (
         "CANCELLED",
-        f"afterok:{ids[1]} did not come true: it ended with code 3",
+        f"afterok:{ids[1]} was not satisfied: it ended with code 3",
     )
     last = told(hpcjob("status", ids[3], "--json")[1])[ids[3]]
-    assert last["reason"] == f"afterok:{ids[2]} did not come true: it was cancelled"
+    assert last["reason"] == f"afterok:{ids[2]} was not satisfied: it was cancelled"
     assert not (here / "third").exists()
     third = write("third.yml", command=["touch", "third"], after={"notok": ids[1], "any": "first"})
     assert hpcjob("submit", third, "-p", "local", "--follow")[0] == 0

@@ -114,7 +114,7 @@ def test_chain_on_pbs(site: MakeSite) -> None:
     Path("go").touch()
     assert [place.hpcjob("wait", job)[0] for job in ids[:2]] == [0, 3]
     for job in ids[2:]:
-        assert place.until("CANCELLED", job)["reason"] == "PBS removed it: what it depends on did not come true"
+        assert place.until("CANCELLED", job)["reason"] == "PBS removed it: its dependency was not satisfied"
     assert not Path("c").exists()
 
 
@@ -216,7 +216,7 @@ def test_pjm_has_no_other_dependencies(site: MakeSite) -> None:
     (first,) = submit(place, write("a.yml", command=["true"]))
     job = write("b.yml", command=["true"])
     code, _, err = place.hpcjob("submit", job, "-p", "site", "--account", "g", "--after", first["id"])
-    assert (code, "is no step" in err, "--chain" in err) == (2, True, True)
+    assert (code, "is not a step" in err, "--chain" in err) == (2, True, True)
     assert len(place.emulator.jobs) == 1
 
 

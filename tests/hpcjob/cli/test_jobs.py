@@ -105,7 +105,7 @@ def test_a_name_of_several_live_jobs_ends_none(here: Path, capfd: pytest.Capture
     first, second, third = (submit_local("sleep 60", name="twin") for _ in range(3))
     assert main(["cancel", "twi"]) == 2
     err = capfd.readouterr().err
-    assert err.startswith("hpcjob: 'twi' means 3 jobs that have not ended\n        say which by id: ")
+    assert err.startswith("hpcjob: 3 jobs named 'twi' have not ended\n        say which by id: ")
     assert all(f"{one.id} (local, RUNNING, " in err for one in (first, second, third))
     assert main(["cancel", third.id, second.id]) == 0
     assert main(["cancel", "twin"]) == 0
@@ -144,7 +144,7 @@ def test_forget(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["forget", record.id, lost.id]) == 2
     assert capfd.readouterr().err == (
         f"hpcjob: {record.id} (kept) is RUNNING\n"
-        f"        hpcjob cancel {record.id} ends it; --force forgets it and lets it go on\n"
+        f"        hpcjob cancel {record.id} ends it; --force forgets it and lets it continue\n"
     )
     assert main(["forget", "77", lost.id]) == 0
     out = capfd.readouterr().out
@@ -305,7 +305,7 @@ def test_damage_and_hostile_names_are_shown_harmlessly(capfd: pytest.CaptureFixt
     out, err = capfd.readouterr()
     assert "\x1b" not in out + err
     assert "a\\x1b[2J\\nb" in out
-    assert "1 line is damaged, or of a later hpcjob, and left out" in err
+    assert "skipped 1 line: damaged, or written by a newer hpcjob" in err
 
 
 def test_unknown_jobs_are_usage_errors(capfd: pytest.CaptureFixture[str]) -> None:

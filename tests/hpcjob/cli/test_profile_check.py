@@ -136,7 +136,7 @@ def test_a_profile_of_a_scheduler_that_did_not_answer(
 ) -> None:
     """What is written says little then, and that is said."""
     site("pjm", "wisteria", {"modules": {"init": None, "use": [], "load": []}})
-    note = "hpcjob: note: the scheduler told no queues: the profile has none but those it extends\n"
+    note = "hpcjob: note: the scheduler reported no queues: the profile has only those that it extends\n"
     assert main(["profile", "check", "-p", "site", "--write", str(tmp_path / "a.yml")]) == 64
     assert note not in capsys.readouterr().err
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
@@ -149,7 +149,7 @@ def test_pjm(site: Any, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site("pjm", "wisteria", {"modules": {"init": None, "use": [], "load": []}, "versions": {"cuda": "12.4"}})
     code, found = rows(capsys)
     assert code == 64
-    assert found["queue regular-a"]["here"] == "is there (its limits are not told)"
+    assert found["queue regular-a"]["here"] == "exists (limits unknown)"
     assert found["queue interactive-a"]["here"] == "no such queue"
     assert found["queue interactive-a"]["todo"].startswith("pjstat --rsc lists them: ")
 
@@ -265,4 +265,4 @@ def test_a_written_profile_without_the_peak_of_its_gpus_says_so(
     fake_command(here / "tools", "scontrol", "[[ $2 == config ]] || echo PartitionName=gpu MaxNodes=16")
     monkeypatch.setenv("PATH", with_path(here / "tools"))
     main(["profile", "check", "-p", "lab", "--write", "found.yml"])
-    assert "note: found.yml does not say what the GPUs of gpu can do: " in capsys.readouterr().err
+    assert "note: found.yml has no peak_tflops for the GPUs of gpu: " in capsys.readouterr().err

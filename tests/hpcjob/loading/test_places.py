@@ -62,7 +62,7 @@ def test_options_that_are_refused(own_place: Path, options: dict[str, Any], mess
         ("walltime: 999:00:00", {}, "a.yml:2: walltime: 999:00:00 is longer than abci3 (rt_HF) allows for 1 node"),
         ("nodes: 500", {}, "a.yml:2: nodes: 500 requested, but abci3 (rt_HF) allows 128 per job\n"),
         ("nodes: 1", {"nodes": "500"}, "--nodes: 500 requested, "),
-        ("gpus_per_node: 9", {}, "a.yml:2: gpus_per_node: 9 asked, a node of abci3 (rt_HF) has 8\n"),
+        ("gpus_per_node: 9", {}, "a.yml:2: gpus_per_node: 9 requested, but a node of abci3 (rt_HF) has 8\n"),
         ("memory: lots", {}, "a.yml:2: memory: 'lots' is not a memory size\n"),
         ("launcher: srun", {}, "a.yml:2: launcher: srun on abci3: "),
         ("array: 5-1", {}, "a.yml:2: array: '5-1' is empty\n"),

@@ -228,7 +228,7 @@ def test_follow_through_a_requeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     )
     numbers = [int(row.split("/")[0]) for row in lines if re.match(r" *\d+/1000", row)]
     assert numbers == [*range(1, 10), 7, 8, *range(3, 41), 5, 6]
-    assert [row for row in lines if row.endswith("begins anew")] == [f"==> {log} begins anew"] * 2
+    assert [row for row in lines if row.endswith("begins again")] == [f"==> {log} begins again"] * 2
     assert lines.count(START.rstrip()) == 2
 
 
@@ -319,7 +319,7 @@ def test_since_by_the_times_of_the_trainer(capsys: pytest.CaptureFixture[str], t
     assert [row.split()[0] for row in rows] == ["iteration", "4/1000", "5/1000"]
     (tmp_path / "x.log").write_text("a\n")
     assert main(["tail", str(tmp_path / "x.log"), "--raw", "--since", "1h"]) == 0
-    assert "tells no times" in capsys.readouterr().err
+    assert "has no times" in capsys.readouterr().err
 
 
 def test_hosts_of_rank_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_times_that_are_none(text: str) -> None:
     from hpcjob.errors import InputError
     from hpcjob.logs.since import parse_since
 
-    with pytest.raises(InputError, match="is no time"):
+    with pytest.raises(InputError, match="is not a time"):
         parse_since(text)
 
 

@@ -152,8 +152,8 @@ def test_a_job_ended_by_a_signal(
     ("state", "code", "cause"),
     [
         (State.CANCELLED, 66, "the job was cancelled"),
-        (State.TIMEOUT, 65, "the walltime was over, says the scheduler"),
-        (State.OUT_OF_MEMORY, 67, "host memory was used up, says the scheduler"),
+        (State.TIMEOUT, 65, "the scheduler ended the job at its walltime"),
+        (State.OUT_OF_MEMORY, 67, "the scheduler reports that host memory was exhausted"),
     ],
 )
 @pytest.mark.parametrize("logs", [True, False])
@@ -211,8 +211,8 @@ def recorded(folder: Path, patch: pytest.MonkeyPatch, *changes: Any, **keys: Any
     ("reason", "cause"),
     [
         (
-            "afterok:11 did not come true: it ended with code 3",
-            "the job never started: afterok:11 did not come true: it ended with code 3",
+            "afterok:11 was not satisfied: it ended with code 3",
+            "the job never started: afterok:11 was not satisfied: it ended with code 3",
         ),
         (None, "the job never started: cancelled, and it came after afterok:11, afterany:10"),
     ],
@@ -235,14 +235,14 @@ def test_a_job_killed_by_kill(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its supervisor's record says so, or its scheduler; a step's shell only tells the code."""
-    killed = "the job was killed from outside by signal KILL: by hand, or by its node, where host memory was used up"
+    killed = "the job was killed from outside by signal KILL: by hand, or by its node, where host memory was exhausted"
     verdict = explain(capsys, job(tmp_path / "a", "working\n", 137, signal="KILL"))
     assert (verdict["code"], verdict["cause"]) == (66, killed)
     recorded(tmp_path, monkeypatch, {"state": State.FAILED, "exit_code": 137, "reason": "killed by signal 9"})
     assert explain(capsys, "12")["cause"] == killed
     verdict = explain(capsys, job(tmp_path / "b", "working\n", 137))
     assert verdict["cause"] == (
-        "not known: the job ended with exit code 137, that of signal 9 (SIGKILL), and no line of its log tells why"
+        "not known: the job ended with exit code 137, that of signal 9 (SIGKILL), and no line of its log shows why"
     )
     assert verdict["fix"].startswith("Killed: host memory most likely")
     assert explain(capsys, job(tmp_path / "c", OOM, 137, signal="KILL"))["code"] == 68
@@ -303,7 +303,7 @@ def test_a_job_that_can_never_start(
     assert "cannot start" in capsys.readouterr().out
     queue(tmp_path, monkeypatch, "CANCELLED", "None")
     verdict = explain(capsys, "12")
-    assert verdict["cause"].startswith(f"the job was cancelled; it could not have started: it {why}")
+    assert verdict["cause"].startswith(f"the job was cancelled; it could never have started: it {why}")
     assert verdict["fix"].startswith("Next time ")
     (tmp_path / "12_job.out").write_text("working\n")
     assert explain(capsys, "12")["cause"] == "the job was cancelled"

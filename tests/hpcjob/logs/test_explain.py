@@ -234,7 +234,7 @@ def test_profile_is_compared(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert "big has 4 HCAs a node, NCCL uses 2 on node01, node02" in text
     assert "big declares CUDA 11.8, NCCL was built for 12.4" in text
     assert "the job was given 16 ranks, NCCL's largest communicator has 8" in text
-    assert "big declares NCCL 2.19.3, the log says 2.21.5+cuda12.4" in text
+    assert "big declares NCCL 2.19.3, the log has 2.21.5+cuda12.4" in text
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_a_failed_job_without_a_known_line(
     )
     code, lines = run(capsys, "実験")
     assert code == 79
-    assert lines[0] == "cause      not known: the job ended with exit code 1, and no line of its log tells why"
+    assert lines[0] == "cause      not known: the job ended with exit code 1, and no line of its log shows why"
     assert lines[1] == "odd one    rank 2 stopped at iteration 40, others reached 90"
 
 
@@ -368,7 +368,7 @@ def test_a_found_rule_file_with_a_fault_stops_nothing(
         assert "no licence" in shown.out
         warning = shown.err.splitlines()[0]
         assert warning.startswith(f"hpcjob: warning: {folder / 'a.yml'}:3: role:"), warning
-        assert "the rules of this file are left out" in shown.err.splitlines()[1]
+        assert "the rules of this file are skipped" in shown.err.splitlines()[1]
     (folder / "b.yml").write_text("- [\n")
     os.mkfifo(folder / "c.yml")
     load_errors.cache_clear()

@@ -82,7 +82,7 @@ RULE = "- {id: a, topic: t, role: info, literal: x, say: y, source: s, match: [x
         (RULE.replace("say: y", "pattern: '(a+)+', say: y"), "repeats a repetition"),
         (RULE.replace("say: y", "say: '{host}'"), "say of the rule 'a': uses {host}, which the pattern does not name"),
         (RULE.replace("say: y", "say: 'a }'"), "say of the rule 'a': Single '}' encountered"),
-        (RULE[:-1] + ", fixes: {'nccl 2': z}}", "fixes of the rule 'a': 'nccl 2' is no condition"),
+        (RULE[:-1] + ", fixes: {'nccl 2': z}}", "fixes of the rule 'a': 'nccl 2' is not a condition"),
         (RULE.replace("[x]", "\n  [x, ax,\n  z]"), ":3: match of the rule 'a': 'z' does not hold the literal"),
         (RULE.replace("say: y", "pattern: 'x.', say: y"), ":1: match of the rule 'a': 'x' does not fit the pattern"),
         (RULE.replace("[x]", "[]"), ":1: match of the rule 'a': is empty"),

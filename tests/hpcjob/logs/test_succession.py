@@ -116,4 +116,4 @@ def test_follow_shows_the_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     show(resolve(["50"]), Request("digest", LineFilter(), follow=True), Output(out))
     rows = out.getvalue().splitlines()
     assert [row.split()[0] for row in rows if "/1000" in row] == [f"{n}/1000" for n in (1, 2, 3, 4, 5, 4, 5, 6, 7, 8)]
-    assert rows[6] == "==> job 50 has ended; the run goes on in job 51"
+    assert rows[6] == "==> job 50 has ended; the run continues in job 51"

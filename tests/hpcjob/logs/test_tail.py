@@ -53,7 +53,7 @@ def test_lines_of_a_directory(capsys: pytest.CaptureFixture[str], folder: Path) 
         ("2026-01-01 00:00:00 a\n", ["--since", "2026-01-02", "--loss"], "nothing since 2026-01-02 00:00:00+00:00"),
         ("2026-01-01 00:00:00 a\n", ["--since", "2025-01-01", "--grep", "b"],
          "no such line since 2025-01-01 00:00:00+00:00"),
-        ("a\n", ["--since", "2026-01-02"], "this log tells no times, so --since finds nothing in it"),
+        ("a\n", ["--since", "2026-01-02"], "this log has no times, so --since finds nothing in it"),
         ("a\n", ["--json"], "nothing to show (--raw shows the lines)"),
     ],
 )  # fmt: skip
@@ -298,9 +298,9 @@ def test_json_of_the_first_line_has_its_offset(capsys: pytest.CaptureFixture[str
     [
         (["-n", "few"], "neither a number nor 'all'"),
         (["-n", "-3"], "neither a number nor 'all'"),
-        (["--rank", "-1"], "no list of ranks"),
-        (["--grep", "("], "no regular expression"),
-        (["--since", "soon"], "is no time"),
+        (["--rank", "-1"], "not a list of ranks"),
+        (["--grep", "("], "not a regular expression"),
+        (["--since", "soon"], "is not a time"),
         (["nothing-here-a", "nothing-here-b"], "nothing-here-a: no file"),
         (["~nosuchuser/x.log"], "no file '~nosuchuser/x.log' is here"),
     ],

@@ -120,8 +120,8 @@ def test_follow_of_a_job_that_ends_without_a_log_says_how(capsys: pytest.Capture
         f"hpcjob tail: no log yet in {tmp_path}; the job is CANCELLED (DependencyNeverSatisfied)",
     ]
     (tmp_path / "12_sched.out").touch()  # on this machine it is there before the job starts
-    states = iter([Status(State.CANCELLED, reason="afterok:11 did not come true")])
+    states = iter([Status(State.CANCELLED, reason="afterok:11 was not satisfied")])
     target = Target(directory=tmp_path, job_id="12", ended=lambda: True, status=lambda: next(states))
     show(target, Request("digest", LineFilter(), follow=True), open_output(io.StringIO(), json=False))
-    empty = f"hpcjob tail: {tmp_path / '12_sched.out'}: empty; the job is CANCELLED (afterok:11 did not come true)"
+    empty = f"hpcjob tail: {tmp_path / '12_sched.out'}: empty; the job is CANCELLED (afterok:11 was not satisfied)"
     assert capsys.readouterr().err.splitlines() == [empty]

@@ -172,5 +172,5 @@ def test_a_version_without_a_host(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert capsys.readouterr().out == "NCCL 2.21.5, 1 rank, one node: ok\n"
     main(["tail", "--nccl", str(log)])
     out = capsys.readouterr().out
-    assert "NCCL 2.21.5+cuda12.4 (told by the first rank)" in out
+    assert "NCCL 2.21.5+cuda12.4 (reported by the first rank)" in out
     assert " ib0\n" in out

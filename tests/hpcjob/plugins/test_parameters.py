@@ -134,7 +134,7 @@ def test_a_wrong_value_is_told_when_it_is_given(parameters: dict[str, Any], word
             {"hpcjob_profile": "wisteria", "hpcjob_walltime": "9d"},
             "hpcjob_walltime: 216:00:00 is longer than",
         ),
-        ("hpcjob", {"hpcjob_profile": "abci3", "gpus_per_node": 9}, "gpus_per_node: 9 asked, a node of abci3"),
+        ("hpcjob", {"hpcjob_profile": "abci3", "gpus_per_node": 9}, "gpus_per_node: 9 requested, but a node of abci3"),
     ],
 )
 def test_what_does_not_fit_the_cluster(cluster: str, parameters: dict[str, Any], words: str, here: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_name_of_which_nothing_is_left_is_told(job: Path, capsys: pytest.Captu
     shown = [line.split()[2] for line in out.splitlines() if line.startswith("#PBS -N ")]
     assert len(set(shown)) == 2
     for name, one in zip(("日本語の実験", "日本語の試験"), shown, strict=True):
-        assert f"note: name: pbs takes no '{name}' and shows {one};" in err
+        assert f"note: name: pbs does not accept '{name}' and shows {one};" in err
     assert main(["render", "job.yml", "-p", "lab", "--name", "日本語の実験"]) == 0
     assert "note: name:" not in capsys.readouterr().err
 

@@ -187,7 +187,7 @@ def test_hugging_face() -> None:
     run = make_run("run", of(text))
     assert (run.by_epoch, run.table.steps.tolist()) == (True, [1, 2])
     assert (run.table.series("loss")[1].tolist(), run.validations) == ([2.5, 2.25], {2: 2.125})
-    assert run.notes == ["the log tells epochs, not iterations: its entries are numbered"]
+    assert run.notes == ["the log reports epochs, not iterations: its entries are numbered"]
     again = make_run("run", of(text + text.replace("2.25", "1.75").replace("2.5", "1.5")))
     assert again.table.series("loss")[1].tolist() == [1.5, 1.75]
     assert [(one.at, one.repeated) for one in again.restarts] == [(0, 2)]

@@ -131,8 +131,8 @@ def test_a_name_is_no_formula(here: Path, capsys: pytest.CaptureFixture[str]) ->
         ),
         (
             ["empty.log", "--csv"],
-            "hpcjob: no iteration found in empty\n        The log is empty, or no trainer's: hpcjob tail JOB --errors"
-            " shows what stopped it before.\n",
+            "hpcjob: no iteration found in empty\n        the log is empty, or not a trainer's: hpcjob tail JOB "
+            "--errors shows what stopped it before\n",
         ),
     ],
 )

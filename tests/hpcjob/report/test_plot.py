@@ -50,8 +50,8 @@ def test_terminal(logs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
     loss = out.split("Learning rate")[0]
     assert {mark: mark in loss for mark in "ovx:^"} == dict.fromkeys("ovx:^", True)
     assert out.splitlines()[-3:] == [
-        "a  実験: iteration 620, loss 2.25, lowest 2 at 70, validation 2.5, 56,005 tokens/s, 1 restart (0 done again),"
-        " 3 checkpoints",
+        "a  実験: iteration 620, loss 2.25, lowest 2 at 70, validation 2.5, 56,005 tokens/s, 1 restart "
+        "(0 iterations repeated), 3 checkpoints",
         "a     3 spikes of the loss: at 300 (4.5), 500 (not finite), 610 (2.25)",
         "b  b: iteration 30, loss 3, lowest 3 at 10, 56,005 tokens/s",
     ]
@@ -212,7 +212,7 @@ def test_runs_without_iterations_are_named(logs: Path, capsys: pytest.CaptureFix
     """An empty log among others is left out, and that is said."""
     (logs / "empty.log").write_bytes(b"")
     assert main(["plot", "b.log", "empty.log", "--json"]) == 0
-    assert capsys.readouterr().err == "hpcjob: empty: no iteration found; left out\n"
+    assert capsys.readouterr().err == "hpcjob: empty: no iteration found; skipped\n"
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_all_gone_without_a_record_is_failed_not_running() -> None:
 @pytest.mark.parametrize(
     ("change", "state", "word"),
     [
-        ({"boot": "another"}, State.NODE_FAIL, "started anew"),
+        ({"boot": "another"}, State.NODE_FAIL, "rebooted"),
         ({"host": "another"}, State.UNKNOWN, "another"),
         ({"namespace": "pid:[1]"}, State.UNKNOWN, "container"),
     ],

@@ -116,7 +116,7 @@ def test_reasons() -> None:
     depend = "    depend = afterok:97[].pbs1@pbs1,beforeany:102.pbs1@pbs1\n"
     after = after.replace("    substate = 22\n", f"{depend}    substate = 22\n")
     assert PBS.parse_queue(after).reports["101"].reason == "waits for afterok:97[].pbs1"
-    assert "depends on" in str(PBS.parse_queue(record()).reports["101"].reason)
+    assert "dependency was not satisfied" in str(PBS.parse_queue(record()).reports["101"].reason)
     lost = record(code=0, live_output=False)
     assert "Stageout_status = 0" in lost
     assert "could not be delivered" in str(PBS.parse_queue(lost).reports["101"].reason)
@@ -126,7 +126,7 @@ def test_reasons() -> None:
 def test_an_unknown_letter_is_alive() -> None:
     """A state that is not known here never ends a job."""
     report = PBS.parse_queue(record(state="running").replace("job_state = R", "job_state = Z")).reports["101"]
-    assert (report.state, report.reason) == (State.UNKNOWN, "PBS says 'Z'")
+    assert (report.state, report.reason) == (State.UNKNOWN, "PBS reports 'Z'")
 
 
 def test_values_that_go_on_behind_a_tab_and_values_that_imitate_attributes() -> None:
@@ -161,8 +161,8 @@ def test_gone_is_no_trouble_silence_is() -> None:
     done = "qstat: 7.pbs1 Job has finished, use -x or -H to obtain historical job information\n"
     assert PBS.trouble(Finished(argv, 153, record(), unknown)) is None
     assert PBS.trouble(Finished(argv, 35, record(), done)) is None
-    assert PBS.trouble(Finished(argv, 153, "", unknown)) == "it has no word on 101.pbs1"
-    assert "no word" in str(PBS.trouble(Finished(argv, 0, "", "")))
+    assert PBS.trouble(Finished(argv, 153, "", unknown)) == "no information on 101.pbs1"
+    assert "no information" in str(PBS.trouble(Finished(argv, 0, "", "")))
     assert "cannot connect" in str(PBS.trouble(Finished(argv, 255, "", other)))
     assert "cannot connect" in str(PBS.trouble(Finished(argv, 153, record(), unknown + other)))
     assert PBS.trouble(Finished(("qdel", "7.pbs1"), 153, "", unknown)) is None

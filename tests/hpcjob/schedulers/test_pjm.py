@@ -186,6 +186,6 @@ def test_hints(said: str, hint: str) -> None:
 def test_a_step_that_comes_too_late_is_no_unknown_resource_group() -> None:
     """pjsub names the step job that has ended (step jobs, user guide of Fugaku): what to do is another thing."""
     assert PJM.hint("pjsub: [ERR.] PJM 0110 pjsub Job 64856 does not exist.").startswith(
-        "a step job takes no more steps"
+        "a step job accepts no more steps"
     )
     assert "--queue" in PJM.hint("pjsub: [ERR.] PJM 0054 pjsub Resource group nosuch does not exist.")

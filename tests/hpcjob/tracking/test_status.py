@@ -205,8 +205,8 @@ def test_job_codes() -> None:
 @pytest.mark.parametrize(
     ("code", "state", "note", "colour"),
     [
-        (85, State.TIMEOUT, "saved for the walltime: submit it again to go on", "yellow"),
-        (86, State.CANCELLED, "stopped on request: submit it again to go on", "yellow"),
+        (85, State.TIMEOUT, "saved for the walltime: submit it again to continue", "yellow"),
+        (86, State.CANCELLED, "stopped on request: submit it again to continue", "yellow"),
         (87, State.FAILED, "a check before the launch failed", "red"),
         (1, State.FAILED, None, "red"),
     ],

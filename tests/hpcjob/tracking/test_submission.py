@@ -293,7 +293,7 @@ def test_attach_with_a_log(fake: FakeBin, here: Path) -> None:
 def test_attach_refuses_what_is_no_job(fake: FakeBin, here: Path) -> None:
     """A bad id, an unknown job, a log that is not there, a scheduler that does not answer."""
     profile = plan_for("slurm").profile
-    with pytest.raises(InputError, match="no job id"):
+    with pytest.raises(InputError, match="not a job id"):
         attach("../../x", profile)
     with pytest.raises(InputError, match="no such log"):
         attach("4711", profile, log=Path("nowhere"))

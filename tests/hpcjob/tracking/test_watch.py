@@ -224,7 +224,7 @@ def test_a_job_that_surely_never_starts_is_not_waited_for(slurm: Path, capsys: p
     output = capsys.readouterr()
     assert output.out == "8  job8  COMPLETED\n"
     assert output.err.splitlines() == [
-        "hpcjob: job 7 is PENDING (DependencyNeverSatisfied): it comes after a job that did not end as asked, and "
+        "hpcjob: job 7 is PENDING (DependencyNeverSatisfied): it comes after a job that did not end as required, and "
         "cannot start like this; cancel it, and look at that job first (hpcjob explain)",
         "hpcjob: no use to wait for what never starts as it is: 7",
         "        hpcjob cancel 7",
