@@ -14,8 +14,8 @@ from neoxlite.errors import CheckpointError
 from neoxlite.model.spec import GATED_ACTIVATIONS, ModelSpec
 
 _HINT = "set the checkpoint's values, which its config.yml has"
-_TAKE = ", or finetune: true to take the weights all the same"
-_ANEW = "; weights of other shapes cannot be taken: begin anew with another folder in load and save"
+_TAKE = ", or finetune: true to take the weights anyway"
+_ANEW = "; weights of other shapes cannot be taken: start at 0 with another folder in load and save"
 _SHAPES = (
     "num_layers",
     "hidden_size",
@@ -89,7 +89,9 @@ def compare_architecture(
     """
     saved = training.get("architecture")
     if saved is None:
-        return f"WARNING: {folder} does not say its architecture (an older version wrote it): only shapes are compared"
+        return (
+            f"WARNING: {folder} does not record its architecture (an older version wrote it): only shapes are compared"
+        )
     changed = differences(saved, spec)
     if not changed:
         return None

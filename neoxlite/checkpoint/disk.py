@@ -20,7 +20,7 @@ def remedy(error: OSError) -> str:
     if error.errno in _FULL:
         return "make room or raise the quota"
     if error.errno in _FORBIDDEN:
-        return "check the rights of the folder, and whether it is mounted to be read only"
+        return "check the rights of the folder, and whether it is mounted read-only"
     if error.errno in _GONE:
         return "the folder was moved or removed, or its file system went away: give its new name"
-    return "look after the file system"
+    return "check the file system"

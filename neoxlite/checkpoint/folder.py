@@ -59,7 +59,7 @@ def read_latest(root: Path) -> str | None:
     """Return the name that ``latest`` in ``root`` says, None if there is no such file.
 
     Raises:
-        OSError: it is no file, or cannot be read.
+        OSError: it is not a file, or cannot be read.
     """
     try:
         # Without waiting, and no further than a name goes: it may be a pipe, or a file of any size.
@@ -68,7 +68,7 @@ def read_latest(root: Path) -> str | None:
         return None
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(0, "it is no file")
+            raise OSError(0, "it is not a file")
         return file.read(_LONGEST_NAME + 1).decode("utf-8", errors="replace").strip()
 
 

@@ -61,7 +61,7 @@ class Manifest:
                     f"{folder} is a checkpoint that GPT-NeoX wrote", hint=_conversion(folder), exit_code=2
                 ) from None
             raise CheckpointError(
-                f"{folder} is no whole checkpoint: it has no {MANIFEST}", hint=offer(folder)
+                f"{folder} is not a complete checkpoint: it has no {MANIFEST}", hint=offer(folder)
             ) from None
         except _OtherFormatError as error:
             hint = f"read it with the version that wrote it; if it is none of another version, {offer(folder)}"
@@ -124,14 +124,14 @@ def _conversion(folder: Path) -> str:
     root, iteration = folder.parent, folder.name.removeprefix("global_step")
     new = f"{root}-neoxlite"
     words = ["neoxlite", "convert", "from-neox", str(root), new, "CONFIG.yml", "--iteration", iteration]
-    return f"training goes on from it as it is; for everything else convert it: {shlex.join(words)}"
+    return f"training continues from it as it is; for everything else convert it: {shlex.join(words)}"
 
 
 def _wrong(files: Any, training: Any) -> str | None:
     """Return which field of a manifest is missing or has a wrong type, or None."""
     for name, table in (("files", files), ("training", training)):
         if not isinstance(table, dict):
-            return f"{name} is no table"
+            return f"{name} is not a table"
     for name, file in files.items():
         if not isinstance(file, dict) or not all(_is_count(file.get(key)) for key in ("bytes", "crc32")):
             return f"files.{name} has no bytes and crc32"
@@ -142,7 +142,7 @@ def _wrong(files: Any, training: Any) -> str | None:
         if not (_is_count(value) if kind is int else isinstance(value, kind)):
             return f"training.{key} is {str(value)[:40]!r}"
     if not isinstance(training.get("architecture", {}), dict):
-        return "training.architecture is no table"
+        return "training.architecture is not a table"
     scale = training.get("loss_scale")
     if scale and not (isinstance(scale, dict) and all(_is_number(scale.get(key)) for key in _SCALE)):
         return f"training.loss_scale is {str(scale)[:40]!r}"
@@ -165,8 +165,8 @@ def offer(folder: Path) -> str:
     limit = iteration_of(folder) or 0
     for iteration in reversed([number for number in saved_iterations(folder.parent) if number < limit]):
         if _looks_whole(folder.parent / step_name(iteration)):
-            return f"the one before it looks whole: load iteration {iteration} (--iteration {iteration})"
-    return "no older checkpoint beside it is whole; start anew, or load another folder"
+            return f"the one before it looks complete: load iteration {iteration} (--iteration {iteration})"
+    return "no older checkpoint beside it is complete; start at 0 in another folder, or load another folder"
 
 
 def _looks_whole(folder: Path) -> bool:

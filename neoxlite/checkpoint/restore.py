@@ -25,7 +25,7 @@ from neoxlite.tokenizers import Tokenizer, build_tokenizer
 if TYPE_CHECKING:
     from neoxlite.config import NeoxConfig
 
-_OTHER = "leave the configuration out to take the checkpoint's own, or set the checkpoint's values"
+_OTHER = "omit the configuration to take the checkpoint's own, or set the checkpoint's values"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def folder_of(load: Path, iteration: int | None = None) -> Path:
         return load
     folder = find(load, iteration) if is_dir(load) else None
     if folder is None:
-        what = "has no checkpoint" if is_dir(load) else "is no folder"
+        what = "has no checkpoint" if is_dir(load) else "is not a folder"
         raise CheckpointError(f"{load} {what}", hint="give the folder of save, or a global_step... in it", exit_code=2)
     return folder
 

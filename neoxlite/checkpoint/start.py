@@ -27,7 +27,7 @@ def choose(load: Path | None, save: Path | None, iteration: int | None) -> tuple
     if load is None and iteration is not None:
         raise CheckpointError(
             f"iteration: {iteration} is to be loaded, but load is not set",
-            hint="set load to the folder that holds it, or leave iteration out to start anew",
+            hint="set load to the folder that holds it, or omit iteration to start at 0",
             exit_code=2,
         )
     folder = find(load, iteration) if load is not None else None
@@ -44,7 +44,7 @@ def choose(load: Path | None, save: Path | None, iteration: int | None) -> tuple
         missed = f"load: {load} has no checkpoint" if load is not None else "load is not set"
         raise CheckpointError(
             f"{missed}, but save: {save} has some up to iteration {existing[-1]}; starting at 0 would mix with them",
-            hint=f"to go on, set load: {save}; to start anew, give another folder in save",
+            hint=f"to continue, set load: {save}; to start at 0, give another folder in save",
             exit_code=2,
         )
     if load is None:
@@ -63,11 +63,11 @@ def _trained_again(folder: Path, asked: int | None) -> str | None:
     if asked is None:  # a save was killed before `latest`, or that was changed, by hand or by the disk
         return (
             f"WARNING: {root / LATEST} names iteration {iteration}, and {root} goes up to {newest}: what lies between "
-            f"is trained and saved again; --iteration {newest} goes on from there"
+            f"is trained and saved again; --iteration {newest} continues from there"
         )
     return (
-        f"WARNING: iteration {iteration} is loaded, as asked; {root} goes up to {newest}, which is trained and saved "
-        "again. A job that is started anew goes back here each time, until iteration is left out"
+        f"WARNING: iteration {iteration} is loaded, as requested; {root} goes up to {newest}, which is trained and "
+        "saved again. A job that is started again goes back here each time, until iteration is omitted"
     )
 
 
@@ -95,9 +95,9 @@ def begun_before(load: Path, save: Path, iteration: int) -> Path | None:
     if own is not None and Manifest.read(own).training.get(BEGAN_FROM) == os.path.realpath(load):
         return own
     raise CheckpointError(
-        f"save: {save} has checkpoints up to iteration {existing[-1]}, which do not say that their run began from "
-        f"load: {load}; they would be written over",
-        hint=f"to go on from them, set load: {save} and leave finetune out; to begin from {load}, give another folder "
+        f"save: {save} has checkpoints up to iteration {existing[-1]}, which do not record that their run began from "
+        f"load: {load}; they would be overwritten",
+        hint=f"to continue from them, set load: {save} and omit finetune; to begin from {load}, give another folder "
         "in save",
         exit_code=2,
     )

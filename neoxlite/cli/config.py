@@ -8,8 +8,8 @@ from neoxlite.common.cli import LazyGroup
 
 _COMMANDS = {
     "show": ("neoxlite.config.commands.show:show", "A configuration as resolved, each value with its origin."),
-    "diff": ("neoxlite.config.commands.diff:diff", "In what two configurations differ."),
-    "keys": ("neoxlite.config.commands.keys:keys", "The keys: type, default, meaning, what neoxlite does."),
+    "diff": ("neoxlite.config.commands.diff:diff", "How two configurations differ."),
+    "keys": ("neoxlite.config.commands.keys:keys", "Keys: type, default, meaning, and what neoxlite does with them."),
     "schema": ("neoxlite.config.commands.schema:schema", "JSON Schema, for editors."),
 }
 

@@ -7,11 +7,14 @@ import click
 from neoxlite.common.cli import LazyGroup
 
 _COMMANDS = {
-    "to-hf": ("neoxlite.convert.commands.to_hf:command", "A checkpoint as a Hugging Face folder."),
-    "from-hf": ("neoxlite.convert.commands.from_hf:command", "A Hugging Face folder as a checkpoint to train from."),
-    "from-neox": ("neoxlite.convert.commands.from_neox:command", "A checkpoint of GPT-NeoX, to go on from."),
-    "reshard": ("neoxlite.convert.commands.reshard:command", "A checkpoint anew: fewer files, other precision."),
-    "inspect": ("neoxlite.convert.commands.inspect:command", "What a folder of a model is, and if it is whole."),
+    "to-hf": ("neoxlite.convert.commands.to_hf:command", "Convert a checkpoint to a Hugging Face folder."),
+    "from-hf": (
+        "neoxlite.convert.commands.from_hf:command",
+        "Convert a Hugging Face folder to a checkpoint to train from.",
+    ),
+    "from-neox": ("neoxlite.convert.commands.from_neox:command", "Convert a GPT-NeoX checkpoint."),
+    "reshard": ("neoxlite.convert.commands.reshard:command", "Rewrite a checkpoint: fewer files, other precision."),
+    "inspect": ("neoxlite.convert.commands.inspect:command", "Show what a model folder is, and check it."),
 }
 
 

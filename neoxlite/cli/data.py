@@ -13,13 +13,16 @@ _COMMANDS = {
     ),
     "train-tokenizer": ("neoxlite.data.commands.train_tokenizer:command", "Train a byte-level BPE tokenizer."),
     "tokenize": ("neoxlite.data.commands.tokenize:command", "Write .bin/.idx token files from text."),
-    "prepare": ("neoxlite.data.commands.prepare:command", "Make the dataset of a known corpus (enwik8, stdlib)."),
+    "prepare": (
+        "neoxlite.data.commands.prepare:command",
+        "Make the dataset of a known corpus (enwik8, openwebtext2, stdlib).",
+    ),
     "gpt2-vocab": ("neoxlite.data.commands.gpt2_vocab:command", "Write GPT-2's vocabulary and merges."),
     "inspect": ("neoxlite.data.commands.inspect:command", "Show and verify a token dataset."),
-    "verify": ("neoxlite.data.commands.verify:command", "Read all of token datasets and check them."),
+    "verify": ("neoxlite.data.commands.verify:command", "Verify token datasets."),
     "merge": ("neoxlite.data.commands.merge:command", "Join token datasets."),
     "split": ("neoxlite.data.commands.split:command", "Divide a token dataset."),
-    "repair": ("neoxlite.data.commands.repair:command", "Save what is whole of a damaged token dataset."),
+    "repair": ("neoxlite.data.commands.repair:command", "Recover a damaged token dataset."),
     "baselines": ("neoxlite.data.commands.baselines:command", "Losses of unigram and bigram models."),
 }
 

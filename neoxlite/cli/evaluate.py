@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--split", "splits", type=click.Choice(["valid", "test"]), multiple=True, help="[default: both]")
 @click.option("--samples", type=click.IntRange(min=1), help="Stop after this many sequences. [default: all]")
 @click.option(
-    "--n-grams", is_flag=True, help="Beside them the losses of unigram and bigram models of the training data."
+    "--n-grams", is_flag=True, help="Also print the losses of unigram and bigram models of the training data."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def evaluate(

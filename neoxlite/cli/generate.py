@@ -17,7 +17,11 @@ import click
 @click.option("--max-new-tokens", type=click.IntRange(min=1), help="[default: maximum_tokens]")
 @click.option("--temperature", type=click.FloatRange(min=0), help="0 is greedy. [default: temperature]")
 @click.option("--top-k", type=click.IntRange(min=0), help="Choose among the K most probable tokens. [default: top_k]")
-@click.option("--top-p", type=click.FloatRange(0, 1), help="Choose among the most probable share P. [default: top_p]")
+@click.option(
+    "--top-p",
+    type=click.FloatRange(0, 1),
+    help="Sample from the smallest set of tokens with total probability P. [default: top_p]",
+)
 @click.option("--num-samples", type=click.IntRange(min=1), help="Texts for each prompt. [default: num_samples]")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="[default: seed]")
 @click.option("-i", "--sample-input-file", metavar="FILE", help="Prompts, one a line. [default: sample_input_file]")

@@ -8,7 +8,10 @@ from neoxlite import __version__
 from neoxlite.common.cli import LazyGroup
 
 _COMMANDS = {
-    "prepare-data": ("neoxlite.data.commands.prepare:command", "Make the dataset of a known corpus (enwik8, stdlib)."),
+    "prepare-data": (
+        "neoxlite.data.commands.prepare:command",
+        "Make the dataset of a known corpus (enwik8, openwebtext2, stdlib).",
+    ),
     "tokenize": ("neoxlite.data.commands.tokenize:command", "Write .bin/.idx token files from text."),
     "data": ("neoxlite.cli.data:data", "Prepare, tokenize, inspect, verify, merge, split and repair datasets."),
     "train": ("neoxlite.cli.train:train", "Train from GPT-NeoX YAML files."),

@@ -10,7 +10,11 @@ import click
 @click.option("-d", "--conf-dir", metavar="DIR", help="Folder of the configuration files.")
 @click.option("-H", "--hostfile", metavar="FILE", help="Lines `NAME slots=N`. [default: hostfile of CONFIG]")
 @click.option(
-    "--set", "assignments", metavar="KEY=VALUE", multiple=True, help="Override a key, as num_gpus=4 or train_iters=10."
+    "--set",
+    "assignments",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Override a key, for example num_gpus=4 or train_iters=10.",
 )
 @click.option("--iteration", type=click.IntRange(min=0), help="Load this iteration, not the latest.")
 @click.option(

@@ -11,10 +11,14 @@ import click
 @click.argument("config", nargs=-1, required=True)
 @click.option("-d", "--conf-dir", metavar="DIR", help="Folder of the configuration files.")
 @click.option(
-    "--set", "assignments", metavar="KEY=VALUE", multiple=True, help="Override a key, as optimizer.params.lr=1e-4."
+    "--set",
+    "assignments",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Override a key, for example optimizer.params.lr=1e-4.",
 )
 @click.option("--iteration", type=click.IntRange(min=0), help="Resume from this iteration in load, not the latest.")
-@click.option("--require-load", is_flag=True, help="End if load has no checkpoint, rather than start anew.")
+@click.option("--require-load", is_flag=True, help="Fail if load has no checkpoint, instead of starting at 0.")
 @click.option("--launched", is_flag=True, hidden=True)  # given by `neoxlite launch` to its ranks
 def train(
     config: tuple[str, ...],

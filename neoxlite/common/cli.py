@@ -19,9 +19,9 @@ from neoxlite.common.printable import message
 _OF_FILES = {
     errno.EACCES: "check who may read and write it (ls -ld); --debug shows what wanted to",
     errno.EPERM: "check who may read and write it (ls -ld); --debug shows what wanted to",
-    errno.EROFS: "it is on a file system that takes no files; --debug shows what wanted to write",
+    errno.EROFS: "it is on a file system that accepts no files; --debug shows what wanted to write",
     errno.ENOSPC: "free some space there; --debug shows what wanted to write",
-    errno.EDQUOT: "your quota there is used up; --debug shows what wanted to write",
+    errno.EDQUOT: "your quota there is exhausted; --debug shows what wanted to write",
 }
 
 
@@ -48,7 +48,7 @@ class LazyGroup(click.Group):
         module, _, attribute = self._lazy[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), attribute)
         if not isinstance(command, click.Command):
-            raise TypeError(f"{module}:{attribute} is no click command")
+            raise TypeError(f"{module}:{attribute} is not a click command")
         return command
 
     def resolve_command(

@@ -59,7 +59,7 @@ def differences(values: Mapping[str, Any], entries: Mapping[str, Entry]) -> list
     notes = []
     if values["gradient_clipping"] == 1.0:
         notes.append(
-            "gradient_clipping 1.0 clips here; GPT-NeoX since March 2023 does not hand this value on, and never clips"
+            "gradient_clipping 1.0 clips here; GPT-NeoX since March 2023 does not pass this value on, and never clips"
         )
     if values["gradient_accumulation_steps"] > 1 and "gradient_accumulation_steps" not in entries:
         notes.append(
@@ -72,7 +72,7 @@ def differences(values: Mapping[str, Any], entries: Mapping[str, Entry]) -> list
             f"its gradient norm is {values['gradient_accumulation_steps']} times as large"
         )
     if values["gpt_j_residual"] and not values["use_bias_in_mlp"]:
-        notes.append("attention counts here; GPT-NeoX with gpt_j_residual and without use_bias_in_mlp leaves it out")
+        notes.append("attention is kept here; GPT-NeoX with gpt_j_residual and without use_bias_in_mlp drops it")
     if values["gpt_j_residual"] and values["gpt_j_tied"]:
         notes.append("a block has one norm here; with gpt_j_tied GPT-NeoX keeps a second one that takes no part")
     return notes

@@ -33,7 +33,7 @@ def _typed(name: str, block: Mapping[Any, Any], entry: Entry, prefix: str) -> di
             continue
         where = (entry.place_of(path) or entry.place).where
         if value is None and key.default is not None:
-            raise ConfigError(f"{where}: {dotted} is null", hint=f"give it a value, or leave it out: {key.description}")
+            raise ConfigError(f"{where}: {dotted} is null", hint=f"give it a value, or omit it: {key.description}")
         result[word] = typed(key, value, where)
     return result
 

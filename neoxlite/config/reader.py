@@ -116,8 +116,8 @@ def _file_hint(name: str, folders: list[Path]) -> str:
     if near:
         return f"did you mean {' or '.join(near)}?"
     if not is_dir(folders[0]):
-        gone = f"there is no folder {folders[0]}"
-        return f"{gone}; {name} comes with neoxlite: leave out -d" if is_file(shipped_folder() / name) else gone
+        gone = f"the folder {folders[0]} does not exist"
+        return f"{gone}; {name} comes with neoxlite: omit -d" if is_file(shipped_folder() / name) else gone
     parts = [f"files there: {_some(there)}"] if there else []
     parts += [f"with neoxlite come {_some(files)}" for files in shipped]
     return "; ".join(parts) or "check the name and -d DIR"

@@ -18,9 +18,7 @@ def damaged(path: Path, text: str, error: yaml.YAMLError) -> ConfigError:
     """Return the message for a file that is no YAML: the place, the problem, and what is probably missing there."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if mark is None:  # a character that no YAML file may hold
-        return ConfigError(
-            f"{path}: not a YAML file: {str(error).splitlines()[0]}", hint="mend or remove the character"
-        )
+        return ConfigError(f"{path}: not a YAML file: {str(error).splitlines()[0]}", hint="fix or remove the character")
     lines = text.splitlines() or [""]
     number = min(mark.line, len(lines) - 1)
     problem = getattr(error, "problem", None) or "not YAML"
@@ -37,7 +35,9 @@ def _hint(lines: list[str], number: int, problem: str) -> str:
         line = lines[at].partition("#")[0]
         wrong = next((mark for mark in line if mark in _LOOKALIKES), None)
         if wrong is not None:
-            return f"line {at + 1} has {wrong!r}, which is no mark of YAML: write {_LOOKALIKES[wrong]!r} in its place"
+            return (
+                f"line {at + 1} has {wrong!r}, which is not a mark of YAML: write {_LOOKALIKES[wrong]!r} in its place"
+            )
         if line.lstrip().startswith("//") or " //" in line:
             return f"line {at + 1} has //, which begins no comment here: write # in its place"
     above = [at for at in range(number) if lines[at].strip() and not lines[at].lstrip().startswith("#")]

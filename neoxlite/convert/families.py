@@ -29,7 +29,7 @@ def family_of(spec: ModelSpec, asked: str | None) -> Family:
         f"the model cannot be a {nearest.class_name}: {'; '.join(nearest.obstacles(spec))}",
         hint="no architecture of transformers that neoxlite writes has this"
         if asked is None
-        else f"leave --architecture out, or choose another: {', '.join(family.name for family in FAMILIES)}",
+        else f"omit --architecture, or choose another: {', '.join(family.name for family in FAMILIES)}",
         exit_code=2,
     )
 

@@ -103,7 +103,7 @@ def rope_keys(config: Mapping[str, Any], theta_key: str, share_key: str, share: 
     """
     inner = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if not isinstance(inner, Mapping):
-        raise refused("rope_parameters", inner, "it is no table")
+        raise refused("rope_parameters", inner, "it is not a table")
     kind = inner.get("rope_type", inner.get("type", "default"))
     if kind != "default":
         raise refused("rope_scaling", kind, "neoxlite rotates by unscaled frequencies")

@@ -162,7 +162,7 @@ def _weights(family: Family, spec: ModelSpec, source: HfFolder, parameters: dict
     unused = sorted(set(source.weights) - expected - heads)
     if unused:
         raise CheckpointError(
-            f"{source.folder} has the weight {unused[0]}, which config.json does not tell of",
+            f"{source.folder} has the weight {unused[0]}, which config.json does not name",
             hint="it is another model",
         )
     return {name: taken[name] for name in parameters}

@@ -36,7 +36,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}", hint="give a whole folder") from None
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}", hint="give a complete folder") from None
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: {error}", hint="copy it again") from None
     if not isinstance(content, dict):
@@ -62,7 +62,7 @@ class HfFolder:
         """
         if not is_hf_folder(folder):
             raise CheckpointError(
-                f"{folder} is no Hugging Face model: it has no {CONFIG}"
+                f"{folder} is not a Hugging Face model: it has no {CONFIG}"
                 if is_dir(folder)
                 else f"{folder}: there is no such folder",
                 hint=f"give a folder with {CONFIG} and {SINGLE}; `neoxlite convert inspect` says what a folder is",
@@ -91,7 +91,7 @@ def _weight_files(folder: Path) -> list[str]:
             if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
                 raise CheckpointError(f"{folder / index} is damaged: its weight_map is none", hint="copy it again")
             return sorted(names)
-    raise CheckpointError(f"{folder} has no {SINGLE} and no {INDEX}", hint="give a whole folder", exit_code=2)
+    raise CheckpointError(f"{folder} has no {SINGLE} and no {INDEX}", hint="give a complete folder", exit_code=2)
 
 
 def _weights_of(path: Path) -> dict[str, Weight]:

@@ -55,7 +55,7 @@ def inspect(root: Path, iteration: int | None = None) -> Report:
         CheckpointError: there is no model.
     """
     if not is_dir(root):
-        raise CheckpointError(f"{root} is no folder", hint="give the folder of a model", exit_code=2)
+        raise CheckpointError(f"{root} is not a folder", hint="give the folder of a model", exit_code=2)
     if iteration is None and is_hf_folder(root):
         return _hf(root)
     if iteration is None and is_file(root / MANIFEST):

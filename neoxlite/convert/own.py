@@ -102,7 +102,7 @@ class OwnCheckpoint:
             if whole is None or whole.numel != math.prod(shape):
                 raise CheckpointError(
                     f"{self.folder} has {position:,} of {math.prod(shape):,} elements of {kind} of {name}",
-                    hint="take another checkpoint, or leave the optimizer out with --no-optimizer",
+                    hint="take another checkpoint, or omit the optimizer with --no-optimizer",
                 )
             slices.append(shaped(whole, tuple(shape)))
         return joined(slices, parameter.dim or 0, parameter.parts)

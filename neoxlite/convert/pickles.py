@@ -118,7 +118,9 @@ class PickledFile:
         for key in keys:
             value = value[key] if isinstance(value, Mapping | list | tuple) else None
         if not isinstance(value, Tensor) or value.dim() == 0:
-            raise CheckpointError(f"{self.path}: {'.'.join(map(str, keys))} is no tensor", hint="copy the file again")
+            raise CheckpointError(
+                f"{self.path}: {'.'.join(map(str, keys))} is not a tensor", hint="copy the file again"
+            )
         return value.detach()
 
 

@@ -33,7 +33,7 @@ def backend_of(path: Path) -> Backend:
         except Exception as error:  # a library is missing, or the model is of a kind that it does not know
             raise CheckpointError(
                 f"{path}: transformers cannot convert this SentencePiece model: {str(error).splitlines()[0]}",
-                hint="leave the tokenizer out with --no-tokenizer and copy the .model beside the export",
+                hint="omit the tokenizer with --no-tokenizer and copy the .model beside the export",
             ) from None
     if made.handle_byte_fallback:
         from tokenizers import decoders

@@ -46,7 +46,7 @@ class TensorFile:
             self._tensors = {name: _entry(name, entry) for name, entry in header.items()}
             end = self._begin + max((last for *_, last in self._tensors.values()), default=0)
             if end != size:
-                raise ValueError(f"{size:,} bytes where its header tells of {end:,}")
+                raise ValueError(f"{size:,} bytes where its header records {end:,}")
         except OSError as error:
             raise CheckpointError(f"{path} cannot be read: {error.strerror}", hint="copy it again") from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -84,10 +84,10 @@ class TensorFile:
 def _read_header(file: Any, size: int) -> tuple[int, dict[str, Any]]:
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > min(_HEADER_LIMIT, size - 8):
-        raise ValueError(f"it is no safetensors file, or cut off at {size:,} bytes")
+        raise ValueError(f"it is not a safetensors file, or truncated at {size:,} bytes")
     header = json.loads(file.read(length))
     if not isinstance(header, dict):
-        raise ValueError("its header is no table")
+        raise ValueError("its header is not a table")
     return 8 + length, header
 
 

@@ -33,7 +33,7 @@ _TEXTS = (
     "日本語のテキスト、🙂 ﾊﾝｶｸ é",
     "1234567890 !\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~",
 )
-_LEAVE_OUT = "leave the tokenizer out with --no-tokenizer"
+_LEAVE_OUT = "omit the tokenizer with --no-tokenizer"
 
 
 def write_tokenizer(target: Path, cfg: NeoxConfig, tokenizer: Tokenizer, max_length: int) -> None:

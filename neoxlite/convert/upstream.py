@@ -50,7 +50,7 @@ def find_upstream(root: Path, iteration: int | None = None) -> Path:
     if iteration is None and is_upstream(root):
         return root
     if not is_dir(root):
-        raise CheckpointError(f"{root} is no folder", hint=_HINT, exit_code=2)
+        raise CheckpointError(f"{root} is not a folder", hint=_HINT, exit_code=2)
     try:
         name = step_name(iteration) if iteration is not None else read_latest(root)
     except OSError as error:
@@ -120,7 +120,7 @@ class Upstream:
             ]
         if missing:
             more = f" (and {len(missing) - 1} more)" if missing[1:] else ""
-            raise CheckpointError(f"{self.folder} is not whole: {missing[0]} is missing{more}", hint="copy it again")
+            raise CheckpointError(f"{self.folder} is not complete: {missing[0]} is missing{more}", hint="copy it again")
 
     @cached_property
     def tensor_size(self) -> int:
@@ -171,7 +171,7 @@ class Upstream:
         if not isinstance(module, dict):
             raise CheckpointError(
                 f"{self.slices[rank].path} has no weights, and there are no layer files beside it",
-                hint="copy the whole folder",
+                hint="copy the complete folder",
             )
         return module
 

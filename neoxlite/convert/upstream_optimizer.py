@@ -22,7 +22,7 @@ from neoxlite.errors import CheckpointError
 from neoxlite.model.naming import TIED_KEY
 from neoxlite.model.spec import ModelSpec
 
-_LEAVE_OUT = "take the weights alone (no_load_optim: true; convert: --no-optimizer): the optimizer then begins anew"
+_LEAVE_OUT = "take the weights alone (no_load_optim: true; convert: --no-optimizer): the optimizer then restarts"
 _PREFIX = re.compile(rf"(?:tied_modules\.{TIED_KEY}|sequential\.(\d+)|(\d+))\.(.+)")
 _OLD = {"mlp.dense_h_to_4h.": "mlp.linear1.", "mlp.dense_4h_to_h.": "mlp.linear2."}
 
@@ -140,7 +140,8 @@ def _stretches(file: PickledFile) -> Iterator[tuple[str, str, Weight]]:
     base = state.get("base_optimizer_state")
     if not isinstance(tables, list) or not isinstance(masters, list) or not isinstance(base, dict):
         raise CheckpointError(
-            f"{file.path} has no table of which elements are whose (an older DeepSpeed wrote it)", hint=_LEAVE_OUT
+            f"{file.path} does not record which elements belong to which parameter (an older DeepSpeed wrote it)",
+            hint=_LEAVE_OUT,
         )
     for group, table in enumerate(tables):
         sources = {

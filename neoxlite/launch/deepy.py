@@ -26,7 +26,7 @@ _KEYS: Final = ("wandb_group", "wandb_run_name", "wandb_team", "sample_input_fil
 _REFUSED: Final = {
     "eval_tasks": "neoxlite evaluate gives the loss on the validation and test data; for tasks export the model",
     "eval_results_prefix": "redirect the output of neoxlite evaluate --json",
-    "autotuning": "leave it out: neoxlite has no autotuner",
+    "autotuning": "omit it: neoxlite has no autotuner",
 }
 
 

@@ -59,7 +59,7 @@ def read_hostfile(path: Path) -> Slots:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(
             f"hostfile {path} cannot be read: {reason}", hint="give a file with lines such as: node1 slots=8"
         ) from None
@@ -70,7 +70,7 @@ def read_hostfile(path: Path) -> Slots:
             continue
         match = _LINE.fullmatch(line)
         if match is None or not _NAME.fullmatch(match.group(1)) or not 1 <= int(match.group(2)) <= _MOST_SLOTS:
-            raise ConfigError(f"{path}:{number}: {line[:60]!r} is no host", hint="write it as: node1 slots=8")
+            raise ConfigError(f"{path}:{number}: {line[:60]!r} is not a host", hint="write it as: node1 slots=8")
         if match.group(1) in hosts:
             raise ConfigError(f"{path}:{number}: {match.group(1)} stands there twice", hint="name each host once")
         hosts[match.group(1)] = list(range(int(match.group(2))))
@@ -126,7 +126,7 @@ def choose_hosts(hosts: Slots, *, num_nodes: int, num_gpus: int | None) -> Hosts
     """
     if num_nodes > len(hosts):
         raise ConfigError(
-            f"num_nodes: {num_nodes} asked, there are {len(hosts)} hosts ({', '.join(hosts)})",
+            f"num_nodes: {num_nodes} requested, but there are {len(hosts)} hosts ({', '.join(hosts)})",
             hint="ask for fewer, or add hosts to the hostfile",
         )
     names = list(hosts)[:num_nodes] if num_nodes > 0 else list(hosts)
@@ -136,7 +136,7 @@ def choose_hosts(hosts: Slots, *, num_nodes: int, num_gpus: int | None) -> Hosts
     if other is not None:
         raise ConfigError(
             f"{names[0]} and {other} have different slots ({_listed(first)} and {_listed(used[other])})",
-            hint="give num_gpus: the number that all have, or leave hosts out with exclude",
+            hint="give num_gpus: the number that all have, or omit hosts with exclude",
         )
     return Hosts(tuple(names), len(first), None if first == tuple(range(len(first))) else first)
 
@@ -153,7 +153,9 @@ def this_machine(num_gpus: int | None, environ: Mapping[str, str]) -> Hosts:
     """
     gpus = count_gpus(environ)
     if gpus and num_gpus is not None and num_gpus > gpus:
-        raise ConfigError(f"num_gpus: {num_gpus} asked, this machine has {gpus}", hint=f"ask for at most {gpus}")
+        raise ConfigError(
+            f"num_gpus: {num_gpus} requested, but this machine has {gpus}", hint=f"ask for at most {gpus}"
+        )
     return Hosts((), num_gpus or gpus or 1)
 
 

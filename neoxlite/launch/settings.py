@@ -114,7 +114,7 @@ def launch_settings(request: Request, environ: Mapping[str, str]) -> Settings:
         if len(hosts.names) == 1 and not is_this_machine(hosts.names[0]):
             raise ConfigError(
                 f"hostfile {hostfile}: its one host {hosts.names[0]} is not this machine",
-                hint="log in there, or leave the hostfile out to run here",
+                hint="log in there, or omit the hostfile to run here",
             )
     launcher = _launcher(keys["launcher"]) if len(hosts.names) > 1 else "torchrun"
     return Settings(
@@ -235,6 +235,6 @@ def _deepspeed_env(environ: Mapping[str, str]) -> dict[str, str]:
             continue
         key, equals, value = line.strip().partition("=")
         if not equals or not key.isidentifier():
-            raise ConfigError(f"{found}:{number}: {line[:60]!r} is no variable", hint="write it as: NAME=VALUE")
+            raise ConfigError(f"{found}:{number}: {line[:60]!r} is not a variable", hint="write it as: NAME=VALUE")
         env[key] = value
     return env

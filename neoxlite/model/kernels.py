@@ -80,7 +80,7 @@ def _choose(key: str, asked: bool | None, device: torch.device, problem: str | N
     if problem is None:
         return True
     if asked:
-        raise ConfigError(f"{key}: true cannot be: {problem}", hint=f"leave {key} out, or set it to false")
+        raise ConfigError(f"{key}: true cannot be: {problem}", hint=f"omit {key}, or set it to false")
     chosen.notes.append(f"without {key}, which is slower: {problem}")
     return False
 
@@ -135,7 +135,7 @@ def _why_no_fp8(cfg: Any, spec: ModelSpec, topology: Topology, device: torch.dev
     }
     for what, size in sizes.items():
         if size % fp8.MULTIPLE:
-            return f"{what} {size} is no multiple of {fp8.MULTIPLE}"
+            return f"{what} {size} is not a multiple of {fp8.MULTIPLE}"
     if device.type != "cuda":
         return None
     if cfg.precision == "fp32":

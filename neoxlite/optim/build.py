@@ -39,7 +39,7 @@ def uses_direct_zero(cfg: Any, device: torch.device) -> tuple[bool, str | None]:
     if asked == "direct":
         raise ConfigError(
             f"zero_optimization.implementation: direct does not go with {reason}",
-            hint="leave implementation out, or set it to deepspeed",
+            hint="omit implementation, or set it to deepspeed",
         )
     return False, f"the steps are taken by DeepSpeed's own optimizer, which is slower: {reason}"
 

@@ -87,7 +87,7 @@ def timeout_s() -> float:
     except ValueError:
         value = 0.0
     if not value > 0:
-        raise NeoxliteError(f"{TIMEOUT_VARIABLE}={text!r} is no positive number", hint="give seconds, such as 600")
+        raise NeoxliteError(f"{TIMEOUT_VARIABLE}={text!r} is not a positive number", hint="give seconds, such as 600")
     return value
 
 

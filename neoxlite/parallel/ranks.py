@@ -127,7 +127,7 @@ def _number(env: Mapping[str, str], names: tuple[str, ...], source: str, default
                 return int(env[name])
             except ValueError:
                 raise NeoxliteError(
-                    f"{name}={env[name]!r} is no number", hint=f"it should come from {source}: check the launch line"
+                    f"{name}={env[name]!r} is not a number", hint=f"it should come from {source}: check the launch line"
                 ) from None
     if default is None:
         raise NeoxliteError(
@@ -142,7 +142,7 @@ def _check_world_size(env: Mapping[str, str], ranks: Ranks) -> None:
     if asked is None or asked == str(ranks.world_size):
         return
     raise NeoxliteError(
-        f"{asked} ranks were asked for (NEOXLITE_WORLD_SIZE), but the world has {ranks.world_size} ({ranks.source})",
+        f"{asked} ranks were requested (NEOXLITE_WORLD_SIZE), but the world has {ranks.world_size} ({ranks.source})",
         hint="check the launcher's number of processes and nodes",
     )
 
@@ -150,7 +150,7 @@ def _check_world_size(env: Mapping[str, str], ranks: Ranks) -> None:
 def _rendezvous(env: Mapping[str, str], ranks: Ranks) -> tuple[str, int]:
     port = _number(env, ("MASTER_PORT",), ranks.source, default=0)
     if not 0 <= port <= _LAST_PORT:
-        raise NeoxliteError(f"MASTER_PORT={port} is no port", hint=f"give a number from 1 to {_LAST_PORT}")
+        raise NeoxliteError(f"MASTER_PORT={port} is not a port", hint=f"give a number from 1 to {_LAST_PORT}")
     address = env.get("MASTER_ADDR")
     if address:
         return address, port or _DEFAULT_PORT

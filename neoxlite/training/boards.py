@@ -71,7 +71,7 @@ class TensorBoard:
             # Of the thread that writes, which has ended: the writer is of no more use, nor can it be closed.
             self._writer = None
             self._say(
-                f"WARNING: {self._folder} cannot be written, training goes on without it: {error.strerror or error}"
+                f"WARNING: {self._folder} cannot be written, training continues without it: {error.strerror or error}"
             )
 
 
@@ -84,7 +84,7 @@ def _summary_writer() -> Callable[..., Any]:
         except Exception as error:  # with a release of protobuf or numpy that it was not made for it raises anything
             raise NeoxliteError(
                 f"tensorboard_dir is set, but tensorboard cannot be imported ({one_line(error)})",
-                hint="pip install tensorboard, or leave tensorboard_dir out",
+                hint="pip install tensorboard, or omit tensorboard_dir",
             ) from error
     make: Callable[..., Any] = SummaryWriter
     return make

@@ -51,6 +51,6 @@ class Divergence:
         before = f"; the last checkpoint is {checkpoint}" if checkpoint else "; there is no checkpoint before it"
         raise DivergedError(
             f"training has diverged: {rows} no finite loss and gradient norm; nothing was saved at iteration "
-            f"{self._seen}{before}; lower the learning rate or raise warmup, and go on from a checkpoint before it",
+            f"{self._seen}{before}; lower the learning rate or raise warmup, and continue from a checkpoint before it",
             hint="--iteration N chooses a checkpoint in load; was no loss finite, look at the data and the precision",
         )

@@ -62,7 +62,7 @@ def run(cfg: NeoxConfig, *, ranks: Ranks | None = None, files: RunFiles | None =
         if cfg.world_size != ranks.world_size:
             raise ConfigError(
                 f"the configuration is for {cfg.world_size} ranks, but {ranks.world_size} were started",
-                hint="start as many, or leave global_num_gpus out",
+                hint="start as many, or omit global_num_gpus",
             )
         dump_at_faults()
         device = choose_device(ranks.local_rank)

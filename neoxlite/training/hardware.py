@@ -102,7 +102,7 @@ def throttled_line(reading: Reading, gpu: str) -> str | None:
     return (
         f"WARNING: {gpu} is throttled by {', '.join(reading.throttled)}: SM clock {reading.sm_clock_mhz:.0f} of "
         f"{reading.max_sm_clock_mhz:.0f} MHz, {reading.power_w:.0f} W, {reading.temperature_c:.0f} C; every rank waits "
-        "for it: have its cooling looked at, or leave the node out"
+        "for it: have its cooling checked, or exclude the node"
     )
 
 

@@ -61,7 +61,7 @@ class UnfailingStream(io.TextIOBase):
         if not self._warned:
             self._warned = True
             with contextlib.suppress(OSError):
-                text = f"WARNING: the log (standard output) cannot be written: {error.strerror}; the run goes on"
+                text = f"WARNING: the log (standard output) cannot be written: {error.strerror}; the run continues"
                 print(text, file=sys.stderr, flush=True)
 
 

@@ -54,7 +54,7 @@ class MetricsFile:
 
     def _give_up(self, error: OSError) -> None:
         self.close()
-        self._say(f"WARNING: {self._path} cannot be written, training goes on without it: {error.strerror}")
+        self._say(f"WARNING: {self._path} cannot be written, training continues without it: {error.strerror}")
 
 
 def _write_all(handle: int, data: bytes) -> None:

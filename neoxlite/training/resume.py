@@ -96,7 +96,7 @@ def find_start(cfg: NeoxConfig) -> Start:
         first = -1 if finetune else iteration_of(folder) or 0
         own = begun_before(folder.parent, Path(cfg.save), first)
         if own is not None:
-            folder, warning = own, f"this run began from {cfg.load} before: it goes on from {own}"
+            folder, warning = own, f"this run began from {cfg.load} before: it continues from {own}"
     if _weights_alone(folder, cfg):
         return Start(folder, warning)
     saved = saved_place(folder, cfg)
@@ -158,11 +158,11 @@ def resume(
     if warning is not None:
         say(warning)
     if position.iteration >= cfg.train_iters:
-        say(f"train_iters: {cfg.train_iters} is reached: no iteration is left; a larger one goes on from here")
+        say(f"train_iters: {cfg.train_iters} is reached: no iteration is left; a larger one continues from here")
     if saved["train_batch_size"] != cfg.train_batch_size:
         say(
             f"train_batch_size was {saved['train_batch_size']}, now it is {cfg.train_batch_size}: "
-            "the data go on at the next sample"
+            "the data continue at the next sample"
         )
     schedule = resumed_schedule(
         schedule,
@@ -178,18 +178,18 @@ def begins_anew(folder: Path, cfg: NeoxConfig, saved: Mapping[str, Any]) -> str 
 
     ``no_load_optim`` is meant for the start from another run's checkpoint: a job that is started anew has it still.
     """
-    anew = f"the optimizer begins anew at iteration {saved['iteration']}, without its moments"
+    anew = f"the optimizer restarts at iteration {saved['iteration']}, without its moments"
     if saved["with_optimizer"]:
         if not getattr(cfg, "no_load_optim", False) or not is_same(cfg.load, cfg.save):
             return None
         return (
-            f"WARNING: no_load_optim: {anew}, and does so at each restart, for load and save are one folder: leave the "
-            "key out now, or give another folder in save, from which a restart takes them"
+            f"WARNING: no_load_optim: {anew}, and does so at each restart, for load and save are one folder: omit the "
+            "key now, or give another folder in save, from which a restart takes them"
         )
     if saved["iteration"] == 0:  # as of a converted model
         return None
     each = (
-        "; no_save_optim: so does each restart, unless the key is left out" if getattr(cfg, "no_save_optim", 0) else ""
+        "; no_save_optim: so does each restart, unless the key is omitted" if getattr(cfg, "no_save_optim", 0) else ""
     )
     return f"WARNING: {folder} was saved without the optimizer: {anew}{each}"
 
@@ -206,7 +206,7 @@ def behind_the_decay(schedule: Schedule, train_iters: int) -> str | None:
     if schedule.warmup_iter >= end:
         raise ConfigError(
             f"the learning rate has no iteration to fall in: its warm-up is the whole decay, {end} iterations, and "
-            f"training goes on to {train_iters}",
+            f"training continues to {train_iters}",
             hint="lower warmup, or raise lr_decay_iters or lr_decay_fraction",
         )
     if schedule.decay_style != "cosine":

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _ANOTHER_ORDER = (
     "WARNING: the training data are not those of the checkpoint, or seq_length, seed, split or weights have changed: "
-    "samples may come again or be left out from here on. Training goes on, as data may be added on purpose; with "
+    "samples may come again or be skipped from here on. Training continues, as data may be added on purpose; with "
     "finetune: true the weights begin at the first sample of the new data"
 )
 
@@ -156,13 +156,13 @@ class RunData:
             if wanted is not None and saved.samples is not None and wanted > max(saved.samples, self._pass):
                 self._say(
                     f"the order of the data is kept: made for {saved.samples:,} samples, it is read again from its "
-                    f"beginning for the {wanted:,} of this run, where GPT-NeoX would shuffle anew (for a new order: "
-                    "finetune: true, which begins data and schedule anew)"
+                    f"beginning for the {wanted:,} of this run, where GPT-NeoX would shuffle again (for a new order: "
+                    "finetune: true, which restarts data and schedule)"
                 )
             if saved.order and saved.order != self.order:
                 self._say(_ANOTHER_ORDER)
         if consumed_samples:
-            self._say(f"training data goes on at sample {place:,} of {self._pass:,}")
+            self._say(f"training data continues at sample {place:,} of {self._pass:,}")
         return place
 
     @property

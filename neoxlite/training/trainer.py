@@ -136,7 +136,7 @@ class Trainer:
                 outcome.write(self.files.outcome)
         if self._final_evaluation():
             return outcome
-        return self._outcome(COMPLETED, "the evaluation at the end was left out: asked to end")
+        return self._outcome(COMPLETED, "the evaluation at the end was skipped: asked to end")
 
     def _outcome(self, kind: str, message: str | None) -> Outcome:
         return Outcome(kind, self.position.iteration, self.progress.checkpoint, message)
@@ -262,7 +262,7 @@ class Trainer:
         with self.data.evaluation_batches(dataset, past) as batches:
             loss = self.engine.mean_loss(batches, count, self.stop)
         if loss is None:
-            self._say(f"the evaluation at {prefix} was cut off: asked to end")
+            self._say(f"the evaluation at {prefix} was interrupted: asked to end")
             return False
         if self.is_first:
             self.recorder.validation(prefix, self.position.iteration, loss.item(), name=name)

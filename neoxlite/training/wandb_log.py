@@ -69,7 +69,7 @@ class WandbLog:
             work()
         except Exception as error:
             self._run = None
-            self._say(f"WARNING: Weights & Biases has stopped recording, training goes on: {_one_line(error)}")
+            self._say(f"WARNING: Weights & Biases has stopped recording, training continues: {_one_line(error)}")
 
 
 def start_wandb(
@@ -88,7 +88,7 @@ def start_wandb(
         wandb = importlib.import_module("wandb")
     except Exception as error:  # not installed, or broken by another package's version
         if asked:
-            say(f"WARNING: use_wandb: {_one_line(error)}; training goes on without (pip install 'hpcjob[wandb]')")
+            say(f"WARNING: use_wandb: {_one_line(error)}; training continues without (pip install 'hpcjob[wandb]')")
         return None
     reason = _why_offline(cfg.wandb_host, has_key, env)
     if reason is not None:
@@ -114,7 +114,7 @@ def _begin(wandb: Any, cfg: NeoxConfig, say: Callable[[str], None], *, offline: 
         if not offline:
             say(f"WARNING: Weights & Biases cannot be reached, recording on this machine only: {_one_line(error)}")
             return _begin(wandb, cfg, say, offline=True)
-        say(f"WARNING: Weights & Biases records nothing, training goes on: {_one_line(error)}")
+        say(f"WARNING: Weights & Biases records nothing, training continues: {_one_line(error)}")
         return None
     return WandbLog(run, str(folder), say, offline=offline)
 

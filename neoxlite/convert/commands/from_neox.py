@@ -26,7 +26,7 @@ def command(
     iteration: int | None,
     no_optimizer: bool,
 ) -> None:
-    """Write a CHECKPOINT of GPT-NeoX, of any layout, as checkpoint OUTPUT, from which training goes on at any layout.
+    """Write a CHECKPOINT of GPT-NeoX, of any layout, as checkpoint OUTPUT, from which training continues at any layout.
 
     CONFIG is what it was trained with; by default the files that the checkpoint keeps itself.
 
@@ -49,4 +49,4 @@ def command(
     )
     state = "with" if done.with_optimizer else "without"
     click.echo(f"{done.folder}: {done.parameters:,} parameters {state} optimizer state, from {done.layout}")
-    click.echo(f"go on from iteration {done.iteration}: set load: {output}")
+    click.echo(f"continue from iteration {done.iteration}: set load: {output}")

@@ -16,7 +16,7 @@ from neoxlite.convert.commands.options import dtype_option, iteration_option, to
 @dtype_option
 @click.option("--no-optimizer", is_flag=True, help="Write the weights alone.")
 def command(checkpoint: Path, output: Path, iteration: int | None, dtype: str | None, no_optimizer: bool) -> None:
-    """Write CHECKPOINT anew: few files instead of many, in another precision, or without optimizer state.
+    """Rewrite CHECKPOINT: few files instead of many, in another precision, or without optimizer state.
 
     No layout has to be named: a checkpoint of neoxlite loads at any number of GPUs, stages and tensor ranks as it is.
 

@@ -117,4 +117,4 @@ def test_a_checkpoint_from_before_the_entry_is_taken_with_one_line(
     finally:
         path.write_text(before)
     assert code == 0
-    assert out.count("does not say its architecture") == 1
+    assert out.count("does not record its architecture") == 1

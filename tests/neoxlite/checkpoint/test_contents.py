@@ -92,4 +92,4 @@ def test_evaluate_and_generate_from_a_checkpoint(command: Any, saved: Path, text
     assert "--- 2 of 2 ---\ndef 関数" in out
     code, _, err = command("generate", "--load", str(saved.parent / "no"), "--prompt", "x")
     assert code == 2
-    assert "is no folder" in err
+    assert "is not a folder" in err

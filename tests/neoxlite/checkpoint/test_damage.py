@@ -64,7 +64,7 @@ def _make_a_folder_of_a_file(folder: Path) -> str:
 
 def _remove_the_manifest(folder: Path) -> str:
     (folder / "manifest.json").unlink()
-    return "no whole checkpoint: it has no manifest.json"
+    return "not a complete checkpoint: it has no manifest.json"
 
 
 def _garble_the_manifest(folder: Path) -> str:
@@ -170,11 +170,11 @@ def test_the_command_names_damage_and_touches_nothing(command: Any, copy: Path, 
         ("training", "consumed_samples", None, "training.consumed_samples is missing"),
         ("training", "with_optimizer", 1, "training.with_optimizer is '1'"),
         ("training", "schedule", [1], r"training.schedule is '\[1\]'"),
-        ("training", "architecture", 3, "training.architecture is no table"),
+        ("training", "architecture", 3, "training.architecture is not a table"),
         ("training", "loss_scale", {"scale": 4.0}, "training.loss_scale is "),
         ("files", "layer_00.safetensors", {"bytes": "many"}, "files.layer_00.safetensors has no bytes and crc32"),
-        (None, "files", [["a", 1]], "files is no table"),
-        (None, "training", "x", "training is no table"),
+        (None, "files", [["a", 1]], "files is not a table"),
+        (None, "training", "x", "training is not a table"),
     ],
 )
 def test_a_manifest_with_wrong_fields_is_damage(table: str | None, key: str, value: Any, told: str, made: Path) -> None:
@@ -219,7 +219,7 @@ def _elsewhere(path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        (_pipe, "cannot be read: it is no file"),
+        (_pipe, "cannot be read: it is not a file"),
         (_folder, "cannot be read: Is a directory"),
         (_circle, "cannot be read: Too many levels of symbolic links"),
         (_binary, "which is not there"),

@@ -121,7 +121,7 @@ def test_a_lock_of_another_host_is_judged_by_its_renewal(
 def test_a_lock_that_is_no_file_is_told_at_once(make: Callable[[Path], None], tmp_path: Path) -> None:
     """A folder or a pipe of its name is no run's: it is not waited for, and left there."""
     make(tmp_path / LOCK)
-    with pytest.raises(CheckpointError, match=f"save: {tmp_path / LOCK} is no file"):
+    with pytest.raises(CheckpointError, match=f"save: {tmp_path / LOCK} is not a file"):
         SaveLock(tmp_path).acquire()
     assert (tmp_path / LOCK).exists()
 
@@ -157,7 +157,7 @@ def test_temporary_folders_of_the_living_stay(train: Any, other: subprocess.Pope
 def test_a_folder_that_cannot_be_written_is_refused_at_the_start(
     command: Any, config_of: Any, text_data: str, tmp_path: Path
 ) -> None:
-    """A save that is no folder ends before training, with one line."""
+    """A save that is not a folder ends before training, with one line."""
     (tmp_path / "file").touch()
     config_of(1, data_path=text_data, save=str(tmp_path / "file" / "ck"), checkpoint_factor=5)
     code, _, err = command("train", str(tmp_path / "tiny.yml"))

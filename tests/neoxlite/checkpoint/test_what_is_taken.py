@@ -66,7 +66,7 @@ def test_a_run_that_began_elsewhere_goes_on_from_its_own(
     again = train(1, **keys, **where)
     assert [entry["iteration"] for entry in again.metrics] == [5, 6]
     assert stopped.losses + again.losses == whole.losses
-    told = f"this run began from {base} before: it goes on from {tuned / 'global_step4'}"
+    told = f"this run began from {base} before: it continues from {tuned / 'global_step4'}"
     assert capfd.readouterr().out.count(told) == 1
 
 
@@ -74,11 +74,11 @@ def test_checkpoints_of_another_run_are_not_written_over(made: Path, tmp_path: P
     """What lies in save behind the place to begin from, and did not begin there, is refused; earlier ones are not."""
     other = tmp_path / "other"
     with pytest.raises(
-        CheckpointError, match="up to iteration 10, which do not say that their run began from load"
+        CheckpointError, match="up to iteration 10, which do not record that their run began from load"
     ) as caught:
         begun_before(other, made, 9)
     assert caught.value.hint is not None
-    assert f"to go on from them, set load: {made}" in caught.value.hint
+    assert f"to continue from them, set load: {made}" in caught.value.hint
     assert begun_before(other, made, 10) is None
     assert begun_before(made, other, -1) is None
 

@@ -59,7 +59,7 @@ def test_an_older_iteration_of_the_run_itself_is_told(made: Path, tmp_path: Path
     folder, warning = choose(made, made, 5)
     assert folder == made / "global_step5"
     assert warning is not None
-    assert "iteration 5 is loaded, as asked" in warning
+    assert "iteration 5 is loaded, as requested" in warning
     assert "goes up to 10" in warning
     assert choose(made, tmp_path / "new", 5) == (made / "global_step5", None)
     assert choose(made, made, 10) == (made / "global_step10", None)
@@ -71,7 +71,7 @@ def test_a_latest_behind_the_newest_checkpoint_is_told(made: Path) -> None:
     assert choose(made, made, None) == (
         made / "global_step5",
         f"WARNING: {made}/latest names iteration 5, and {made} goes up to 10: what lies between is trained and saved "
-        "again; --iteration 10 goes on from there",
+        "again; --iteration 10 continues from there",
     )
 
 
@@ -101,7 +101,7 @@ def test_a_checkpoint_of_gpt_neox_is_recognised(tmp_path: Path) -> None:
     (folder / "mp_rank_00_model_states.pt").write_bytes(b"x")
     with pytest.raises(CheckpointError, match="a checkpoint that GPT-NeoX wrote") as caught:
         Manifest.read(folder)
-    assert str(caught.value.hint).startswith("training goes on from it as it is; for everything else ")
+    assert str(caught.value.hint).startswith("training continues from it as it is; for everything else ")
 
 
 def test_a_load_of_another_format_is_told_the_line_that_converts_it(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_load_of_another_format_is_told_the_line_that_converts_it(tmp_path: Pa
     with pytest.raises(CheckpointError, match="is a checkpoint that GPT-NeoX wrote") as caught:
         Manifest.read(folder)
     assert caught.value.hint == (
-        "training goes on from it as it is; for everything else convert it: "
+        "training continues from it as it is; for everything else convert it: "
         f"neoxlite convert from-neox {golden} {golden}-neoxlite CONFIG.yml --iteration 3"
     )
     with pytest.raises(CheckpointError) as caught:

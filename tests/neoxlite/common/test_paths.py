@@ -35,9 +35,9 @@ def test_what_is_there(tmp_path: Path) -> None:
         (["config", "show", LONG], f"{LONG}.yml: no such configuration file"),
         (["config", "show", "x.yml", "-d", LONG], f"{LONG}/x.yml: no such configuration file"),
         (["train", LONG], f"{LONG}.yml: no such configuration file"),
-        (["convert", "inspect", LONG], f"{LONG} is no folder"),
-        (["convert", "to-hf", LONG, "out"], f"{LONG} is no folder"),
-        (["generate", "--load", LONG], f"{LONG} is no folder"),
+        (["convert", "inspect", LONG], f"{LONG} is not a folder"),
+        (["convert", "to-hf", LONG, "out"], f"{LONG} is not a folder"),
+        (["generate", "--load", LONG], f"{LONG} is not a folder"),
         (["data", "inspect", LONG], f"dataset {LONG} cannot be read: File name too long"),
     ],
 )

@@ -116,9 +116,9 @@ def test_equal_numbers_of_two_types_are_two_values(twice: str, tmp_path: Path) -
         # The published pythia-12b.yml, and files whose last line got a successor.
         ('{\n"a": [[1], 36]\n\n  # scaled\n"b": true,\n}\n', "put a comma at the end of line 2: '\"a\": [[1], 36]'"),
         ('{\n"a": true # a, b\n"b": 1\n}\n', "put a comma at the end of line 2: '\"a\": true'"),
-        ('{\n"a": 1,\n"b”: 2,\n"c": 3\n}\n', "line 3 has '”', which is no mark of YAML: write '\"' in its place"),
-        ('{\n"a"：1,\n"b": 2}\n', "line 2 has '：', which is no mark of YAML: write ':'"),
-        ('{\n"a": 1、\n"b": 2 # 、\n}\n', "line 2 has '、', which is no mark of YAML: write ','"),
+        ('{\n"a": 1,\n"b”: 2,\n"c": 3\n}\n', "line 3 has '”', which is not a mark of YAML: write '\"' in its place"),
+        ('{\n"a"：1,\n"b": 2}\n', "line 2 has '：', which is not a mark of YAML: write ':'"),
+        ('{\n"a": 1、\n"b": 2 # 、\n}\n', "line 2 has '、', which is not a mark of YAML: write ','"),
         ('{\n// a\n"b": 2}\n', "line 2 has //, which begins no comment here: write #"),
         ("---\na: 1\n---\nb: 1\n", "a file holds one document"),
         ('{\n"a": "x #1",\n"b": 2]\n}\n', "look at this line and the one before"),
@@ -188,10 +188,10 @@ def test_shipped_files_are_not_said_to_be_there(tmp_path: Path, monkeypatch: pyt
 
 def test_missing_folder(tmp_path: Path) -> None:
     """A misspelt -d: the folder is what is missing. GPT-NeoX's command line, outside its folder, needs none."""
-    for name, more in (("mine", ""), ("125M", "; 125M.yml comes with neoxlite: leave out -d")):
+    for name, more in (("mine", ""), ("125M", "; 125M.yml comes with neoxlite: omit -d")):
         with pytest.raises(ConfigError) as caught:
             load_config(name, tmp_path / "nowhere")
-        assert caught.value.hint == f"there is no folder {tmp_path / 'nowhere'}{more}"
+        assert caught.value.hint == f"the folder {tmp_path / 'nowhere'} does not exist{more}"
 
 
 def test_own_file_comes_before_the_shipped_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

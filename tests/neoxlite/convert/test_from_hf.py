@@ -128,13 +128,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "sizes": ({"intermediate_size": 60}, "config.json makes it"),
     "nonsense": ({"num_hidden_layers": "two"}, "num_hidden_layers is 'two', not a number"),
     "more_layers": ({"num_hidden_layers": 3}, "has no weight model.layers.2."),
-    "fewer_layers": ({"num_hidden_layers": 1}, "which config.json does not tell of"),
+    "fewer_layers": ({"num_hidden_layers": 1}, "which config.json does not name"),
 }
 
 
 def test_a_folder_without_a_model_is_told_as_such(tmp_path: Path) -> None:
     """It was a file that cannot be read, with code 1."""
-    for folder, told in ((tmp_path, "is no Hugging Face model: it has no config.json"), (tmp_path / "無い", "no such")):
+    for folder, told in (
+        (tmp_path, "is not a Hugging Face model: it has no config.json"),
+        (tmp_path / "無い", "no such"),
+    ):
         with pytest.raises(CheckpointError, match=told) as caught:
             import_folder(folder, tmp_path / "out")
         assert caught.value.exit_code == 2
@@ -159,9 +162,9 @@ def test_what_cannot_be_read_is_refused_by_its_key(tmp_path: Path) -> None:
     shard = min(source.glob("model-*.safetensors"))
     data = shard.read_bytes()
     shard.write_bytes(data[:-10])
-    refused(f"{shard} is damaged: {len(data) - 10:,} bytes where its header tells of {len(data):,}")
+    refused(f"{shard} is damaged: {len(data) - 10:,} bytes where its header records {len(data):,}")
     shard.write_bytes(b"\xff" * 100)
-    refused(f"{shard} is damaged: it is no safetensors file")
+    refused(f"{shard} is damaged: it is not a safetensors file")
     shard.unlink()
     refused(f"{shard} cannot be read: No such file or directory")
     shard.write_bytes(data)

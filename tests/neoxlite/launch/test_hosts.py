@@ -37,18 +37,18 @@ def test_a_hostfile_is_read(tmp_path: Path) -> None:
     [
         ("", "names no host"),
         ("# only a comment\n", "names no host"),
-        ("node1\n", "ホスト:1: 'node1' is no host"),
-        ("a slots=8\nnode1 slots=8 max-slots=8\n", "ホスト:2: 'node1 slots=8 max-slots=8' is no host"),
-        ("node1 slots=0\n", "is no host"),
-        ("node1 slots=99999999999999999999\n", "is no host"),
-        (f"node1 slots={'9' * 5000}\n", "is no host"),
-        ("node1 slots=\uff18\n", "is no host"),
-        ("$(reboot) slots=8\n", "is no host"),
-        ("-oProxyCommand=x slots=8\n", "is no host"),
-        ("node1,node2 slots=8\n", "is no host"),
-        ("node[1-4] slots=8\n", "is no host"),
+        ("node1\n", "ホスト:1: 'node1' is not a host"),
+        ("a slots=8\nnode1 slots=8 max-slots=8\n", "ホスト:2: 'node1 slots=8 max-slots=8' is not a host"),
+        ("node1 slots=0\n", "is not a host"),
+        ("node1 slots=99999999999999999999\n", "is not a host"),
+        (f"node1 slots={'9' * 5000}\n", "is not a host"),
+        ("node1 slots=\uff18\n", "is not a host"),
+        ("$(reboot) slots=8\n", "is not a host"),
+        ("-oProxyCommand=x slots=8\n", "is not a host"),
+        ("node1,node2 slots=8\n", "is not a host"),
+        ("node[1-4] slots=8\n", "is not a host"),
         ("a slots=1\nb slots=1\na slots=1\n", "ホスト:3: a stands there twice"),
-        (b"\xff\xfe\x00", "it is no text"),
+        (b"\xff\xfe\x00", "it is not text"),
     ],
 )
 def test_a_wrong_hostfile_is_refused_with_its_line(text: str | bytes, told: str, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_hosts_are_chosen() -> None:
     assert chosen == Hosts(("host1", "host2"), 3)
     assert chosen.world_size == 6
     assert choose_hosts({"a": [1, 3], "b": [1, 3]}, num_nodes=-1, num_gpus=None).gpus == (1, 3)
-    with pytest.raises(ConfigError, match="num_nodes: 5 asked, there are 4 hosts"):
+    with pytest.raises(ConfigError, match="num_nodes: 5 requested, but there are 4 hosts"):
         choose_hosts(FOUR, num_nodes=5, num_gpus=None)
     uneven = {"a": [0, 1, 2, 3], "b": [0, 1]}
     with pytest.raises(ConfigError, match=r"a and b have different slots \(0,1,2,3 and 0,1\)"):
@@ -117,7 +117,7 @@ def test_this_machine() -> None:
     assert this_machine(2, {"CUDA_VISIBLE_DEVICES": "4,5,6"}) == Hosts((), 2)
     assert this_machine(None, {"CUDA_VISIBLE_DEVICES": ""}) == Hosts((), 1)
     assert this_machine(3, {"CUDA_VISIBLE_DEVICES": ""}) == Hosts((), 3)
-    with pytest.raises(ConfigError, match="num_gpus: 4 asked, this machine has 3"):
+    with pytest.raises(ConfigError, match="num_gpus: 4 requested, but this machine has 3"):
         this_machine(4, {"CUDA_VISIBLE_DEVICES": "4,5,6"})
 
 

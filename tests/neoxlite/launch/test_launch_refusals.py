@@ -71,7 +71,7 @@ def test_in_a_job_of_several_nodes_a_missing_hostfile_is_an_error(
         (["--set", "master_port=70000"], "master_port is 70000"),
         (["--hostfile", "hosts", "--set", "launcher=slurm"], "launcher: slurm is not started by neoxlite launch"),
         (["--hostfile", "hosts", "--set", "launcher=mvapich"], "launcher: mvapich"),
-        (["--hostfile", "hosts", "--set", "num_nodes=3"], "num_nodes: 3 asked, there are 2 hosts"),
+        (["--hostfile", "hosts", "--set", "num_nodes=3"], "num_nodes: 3 requested, but there are 2 hosts"),
         (["--hostfile", "hosts", "--set", "include=node1"], "its one host node1 is not this machine"),
         (["--hostfile", "hosts", "--set", "pipe_parallel_size=3"], "16 GPUs cannot be shared out"),
         (["no.yml"], "no.yml"),

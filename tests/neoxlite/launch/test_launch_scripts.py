@@ -91,7 +91,7 @@ def test_variables_for_all_hosts(place: Path) -> None:
     ours = {"NCCL_DEBUG": "INFO", "PYTHONPATH": "/src", "NCCL_IB_HCA": "mlx5"}
     assert settings.env == {**ours, "UCX_TLS": "rc", "MY_FLAG": "a b=c"}
     (place / ".deepspeed_env").write_text("fine=1\n1abc=2\n")
-    with pytest.raises(ConfigError, match=r"\.deepspeed_env:2: '1abc=2' is no variable"):
+    with pytest.raises(ConfigError, match=r"\.deepspeed_env:2: '1abc=2' is not a variable"):
         launch_settings(Request("train", ["configs/run.yml"]), environ)
 
 

@@ -81,13 +81,16 @@ def test_first_host_of_a_node_list(nodelist: str, host: str) -> None:
         ({"RANK": "x", "WORLD_SIZE": "8", "LOCAL_RANK": "0"}, "RANK='x'"),
         ({"RANK": "8", "WORLD_SIZE": "8", "LOCAL_RANK": "0"}, "rank 8 of a world of 8"),
         ({"RANK": "1", "WORLD_SIZE": "8"}, "LOCAL_RANK is not set"),
-        ({"RANK": "1", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "NEOXLITE_WORLD_SIZE": "16"}, "16 ranks were asked for"),
-        ({"NEOXLITE_WORLD_SIZE": "2"}, "2 ranks were asked for"),
+        ({"RANK": "1", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "NEOXLITE_WORLD_SIZE": "16"}, "16 ranks were requested"),
+        ({"NEOXLITE_WORLD_SIZE": "2"}, "2 ranks were requested"),
         # Each of these trained alone.
         ({"RANK": "3"}, "RANK=3 is set, but WORLD_SIZE is not"),
         ({"WORLD_SIZE": "4"}, "WORLD_SIZE=4 is set, but RANK is not"),
         ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "-1"}, "local rank -1"),
-        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_PORT": "99999"}, "MASTER_PORT=99999 is no port"),
+        (
+            {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_PORT": "99999"},
+            "MASTER_PORT=99999 is not a port",
+        ),
     ],
 )
 def test_wrong_environments_are_refused(environ: dict[str, str], message: str) -> None:

@@ -44,14 +44,14 @@ def test_a_decay_without_length_is_refused(style: str) -> None:
         (
             {"save": "ck", "no_load_optim": True},
             {},
-            "no_load_optim: the optimizer begins anew at iteration 40, without",
+            "no_load_optim: the optimizer restarts at iteration 40, without",
         ),
         ({"save": "new", "no_load_optim": True}, {}, None),  # once: a restart goes on from new
         ({"no_load_optim": True}, {}, None),
         (
             {"save": "ck"},
             {"with_optimizer": False},
-            "ck/global_step40 was saved without the optimizer: the optimizer be",
+            "ck/global_step40 was saved without the optimizer: the optimizer restarts",
         ),
         (
             {"save": "ck", "no_save_optim": True},

@@ -75,7 +75,7 @@ def test_a_changed_batch_size_goes_on_at_the_next_sample(
     second = runs.samples(3, 2, **where)
     out = capfd.readouterr().out
     assert out.count("the order of the data is kept: made for 2,400 samples, it is read again from its beginning") == 1
-    assert "for the 4,800 of this run, where GPT-NeoX would shuffle anew (for a new order: finetune: true," in out
+    assert "for the 4,800 of this run, where GPT-NeoX would shuffle again (for a new order: finetune: true," in out
     assert len(set(unbroken)) > 40
     assert [len(part) for part in (first, second)] == [20, 24]
     assert first + second == unbroken
@@ -199,7 +199,7 @@ def test_a_checkpoint_of_other_data_is_told(command: Command, run_file: Any, tex
     assert command("train", run_file(train_iters=2, **where))[0] == 0
     code, out, err = command("train", run_file(train_iters=4, lr_decay_iters=2, **where))
     assert code == 0, err
-    assert "training data goes on at sample 8 of " in out
+    assert "training data continues at sample 8 of " in out
     assert "are not those of the checkpoint" not in out
     code, out, err = command(
         "train", run_file(train_iters=6, lr_decay_iters=2, seed=7, split="1", eval_iters=1, **where)
@@ -208,7 +208,7 @@ def test_a_checkpoint_of_other_data_is_told(command: Command, run_file: Any, tex
     assert "nothing is evaluated in training: split: 1 leaves no document for validation" in out
     assert "the cosine of the learning rate ends at iteration 2, training at 6" in out
     assert "WARNING: the training data are not those of the checkpoint" in out
-    assert "Training goes on, as data may be added on purpose; with finetune: true" in out
+    assert "Training continues, as data may be added on purpose; with finetune: true" in out
     manifest = tmp_path / "ck/global_step6/manifest.json"
     content = json.loads(manifest.read_text())
     del content["crc32"]

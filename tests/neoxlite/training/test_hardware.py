@@ -35,7 +35,7 @@ def test_lines() -> None:
     assert throttled_line(reading(), "GPU 3 of node7") is None
     assert throttled_line(reading(600, 0x44), "GPU 3 of node7") == (
         "WARNING: GPU 3 of node7 is throttled by hardware thermal slowdown: SM clock 600 of 1980 MHz, 690 W, 61 C; "
-        "every rank waits for it: have its cooling looked at, or leave the node out"
+        "every rank waits for it: have its cooling checked, or exclude the node"
     )
 
 

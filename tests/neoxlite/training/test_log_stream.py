@@ -42,7 +42,7 @@ def test_lines_that_cannot_be_written_cost_one_warning(where: str) -> None:
     os.close(descriptor)
     assert done.returncode == 0
     assert done.stderr.splitlines() == [
-        f"WARNING: the log (standard output) cannot be written: {reason}; the run goes on",
+        f"WARNING: the log (standard output) cannot be written: {reason}; the run continues",
         "end",
     ]
 

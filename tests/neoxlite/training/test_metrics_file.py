@@ -39,12 +39,12 @@ def test_a_file_that_cannot_be_written_costs_one_warning(tmp_path: Path) -> None
     file.write({"iteration": 1})
     file.close()
     assert len(said) == 1
-    assert said[0].endswith("cannot be written, training goes on without it: Not a directory")
+    assert said[0].endswith("cannot be written, training continues without it: Not a directory")
     said.clear()
     full = MetricsFile(Path("/dev/full"), said.append)
     for iteration in range(3):
         full.write({"iteration": iteration})
-    assert said == ["WARNING: /dev/full cannot be written, training goes on without it: No space left on device"]
+    assert said == ["WARNING: /dev/full cannot be written, training continues without it: No space left on device"]
 
 
 @pytest.mark.ci

@@ -126,7 +126,7 @@ def test_a_peak_belongs_to_a_device(
 @pytest.mark.parametrize("text", ["fast", "nan", "inf", "-989", "0"])
 def test_a_peak_that_is_none(text: str) -> None:
     """One line with the variable and its value."""
-    with pytest.raises(NeoxliteError, match=f"NEOXLITE_PEAK_TFLOPS='{text}' is no peak"):
+    with pytest.raises(NeoxliteError, match=f"NEOXLITE_PEAK_TFLOPS='{text}' is not a peak"):
         peak_tflops({"NEOXLITE_PEAK_TFLOPS": text})
 
 
@@ -213,7 +213,7 @@ def test_a_tensorboard_folder_that_is_lost_costs_one_warning(
     shown = capsys.readouterr().err  # of other threads nothing is kept back
     assert (shown.count("Traceback"), shown.count("板"), other.name in shown) == (1, 0, True)
     _quiet_threads.cache_clear()
-    assert told == [f"WARNING: {tmp_path / '板'} cannot be written, training goes on without it: " + os.strerror(2)]
+    assert told == [f"WARNING: {tmp_path / '板'} cannot be written, training continues without it: " + os.strerror(2)]
 
 
 def test_validation_disturbs_nothing_and_is_the_same_after_a_resume(train: Any, tmp_path: Path) -> None:

@@ -157,12 +157,12 @@ def test_errors_of_the_library_end_its_part_only(begin: Any, monkeypatch: pytest
     assert log is not None
     log, library, said = begin(KEY, use_wandb=True, fail=frozenset({"init online", "init offline"}))
     assert log is None
-    assert said[-1] == "WARNING: Weights & Biases records nothing, training goes on: init offline went wrong"
+    assert said[-1] == "WARNING: Weights & Biases records nothing, training continues: init offline went wrong"
     log, library, said = begin(KEY, use_wandb=True, fail=frozenset({"log", "finish"}))
     log.log({1: {"a": 1.0}, 2: {"a": 2.0}})
     log.close()
     assert [what for what, _ in library.told] == ["init online", "log"]
-    assert said == ["WARNING: Weights & Biases has stopped recording, training goes on: log went wrong"]
+    assert said == ["WARNING: Weights & Biases has stopped recording, training continues: log went wrong"]
 
 
 def test_an_end_that_hangs_is_not_waited_for(begin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +189,7 @@ def test_a_run_goes_on_without_the_library(
     lines = [line for line in capfd.readouterr().out.splitlines() if "wandb" in line]
     assert len(lines) == 1
     assert lines[0].startswith("WARNING: use_wandb: ")
-    assert lines[0].endswith("training goes on without (pip install 'hpcjob[wandb]')")
+    assert lines[0].endswith("training continues without (pip install 'hpcjob[wandb]')")
 
 
 def _cut_off(ranks: Any, cut: str, folder: Path, environ: dict[str, str]) -> tuple[int, str, str]:
