@@ -140,7 +140,7 @@ def begin_folder(root: Path, iteration: int) -> Path:
 
 def _write_share(folder: Path, files: Iterable[TensorFile], contents: Contents, rank: int) -> Sizes:
     """Write this rank's files, each to the disk before the next, and return their sizes and checksums."""
-    if not folder.is_dir():
+    if rank > 0 and not folder.is_dir():  # rank 0 has made it, and finds out which file it cannot write if it is gone
         raise CheckpointError(f"{folder.parent} is not the same folder on all nodes")
     # File by file: where the tensors come from other ranks, no more than one file's are in memory.
     remaining = iter(files)
@@ -156,7 +156,8 @@ def _write_share(folder: Path, files: Iterable[TensorFile], contents: Contents, 
     if rank == 0:
         for name, data in contents.texts.items():
             path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
+            for parent in list(Path(name).parents)[-2::-1]:  # not the folder itself, if that was moved away
+                (folder / parent).mkdir(exist_ok=True)
             written[name] = write_parts(path, [data])
     return written
 

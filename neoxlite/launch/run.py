@@ -14,12 +14,13 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any, Final
 
+from neoxlite.common import streams
 from neoxlite.data.system_errors import writing
 from neoxlite.errors import NeoxliteError
 from neoxlite.launch.ending import tell_why
 
 _POLL_S: Final = 0.1
-_PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
+_PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG: Final = 1  # prctl(2): a signal to a process whose parent dies, also of SIGKILL
 
 
@@ -43,8 +44,9 @@ def run_script(script: str, folder: Path) -> int:
 
     Why it failed is told last, on stderr: see `neoxlite.launch.ending`.
 
-    SIGINT, SIGTERM, SIGHUP and SIGUSR2 go on to it: the first asks a training to save and end, a second ends it at
-    once. If this process is killed, the run is asked to end as by SIGTERM.
+    SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 go on to it: the first asks a training to save and end, a second ends
+    it at once (the last two only warn of a walltime). If this process is killed, the run is asked to end as by SIGTERM.
+    A standard output that has no reader any more, or no room, does not end it: its log is in the folder.
 
     Raises:
         NeoxliteError: the script cannot be written.
@@ -52,6 +54,7 @@ def run_script(script: str, folder: Path) -> int:
     path = folder / "launch.sh"
     with writing(path):
         path.write_text(script, encoding="utf-8")
+    streams.outlive()
     with (
         _Signals() as signals,
         # A session of its own, for a Ctrl-C must not reach the ranks beside the request to save.
@@ -65,10 +68,7 @@ def run_script(script: str, folder: Path) -> int:
     ):
         signals.go_to(process)
         log = folder / f"{process.pid}_job.out"
-        try:
-            _show(process, log)
-        except BrokenPipeError:  # nobody reads any more: the run goes on, its log is in the folder
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _show(process, log)
         code = _code(process.wait())
     if log.exists():
         tell_why(folder, code)

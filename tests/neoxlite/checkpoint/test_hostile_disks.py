@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import json
 import os
 import resource
@@ -129,16 +130,20 @@ def test_a_file_system_that_is_read_only(mounts: None, world: Any, tmp_path: Pat
 
 def test_a_folder_that_is_renamed_while_it_is_saved_to(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between any two files of a save: it fails by the path that has gone, and the checkpoints are in the new place."""
-    real = saving.write_tensors
-    for before in range(4):
-        files = iter(range(4))
+    real = saving.write_tensors, saving.write_parts
+    for after in range(6):  # the first thing that is done in the folder, four files of tensors, config.yml
+        calls = iter(range(6))
 
-        def moving(path: Path, tensors: Any, before: int = before, files: Any = files) -> dict[str, int]:
-            if next(files) == before:
+        def moving(write: Any, path: Path, content: Any, after: int = after, calls: Any = calls) -> dict[str, int]:
+            if after == 0:
                 made.rename(made.with_name("renamed"))
-            return real(path, tensors)
+            written: dict[str, int] = write(path, content)
+            if next(calls) == after - 1:
+                made.rename(made.with_name("renamed"))
+            return written
 
-        monkeypatch.setattr(saving, "write_tensors", moving)
+        monkeypatch.setattr(saving, "write_tensors", functools.partial(moving, real[0]))
+        monkeypatch.setattr(saving, "write_parts", functools.partial(moving, real[1]))
         with pytest.raises(CheckpointError, match=f"{made}.*: No such file or directory") as caught:
             save_numbers(made, 11)
         assert "was moved or removed" in (caught.value.hint or "")
@@ -146,7 +151,7 @@ def test_a_folder_that_is_renamed_while_it_is_saved_to(made: Path, monkeypatch: 
         made.with_name("renamed").rename(made)
         assert find(made) == made / "global_step10"
         check(made / "global_step10")
-    monkeypatch.setattr(saving, "write_tensors", real)
+    monkeypatch.undo()
     save_numbers(made, 11)
     assert saved_iterations(made) == [5, 10, 11]
     assert not list(made.glob(".*"))

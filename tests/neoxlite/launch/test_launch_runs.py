@@ -20,7 +20,9 @@ pytestmark = pytest.mark.usefixtures("place")
 RUNNER = textwrap.dedent("""
     import sys
     from pathlib import Path
+    from neoxlite.common import streams
     from neoxlite.launch.run import make_run_folder, run_script
+    streams.prepare()
     folder = make_run_folder(Path("outputs"))
     sys.exit(run_script(sys.argv[1], folder))
 """)
@@ -29,7 +31,7 @@ HEAD = 'echo "folder ${0%/*}"\nexec >"${0%/*}/$$_job.out" 2>&1\n'
 
 
 def started(script: str, **more: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", RUNNER, script], stdout=subprocess.PIPE, text=True, **more)
+    return subprocess.Popen([sys.executable, "-c", RUNNER, script], text=True, **{"stdout": subprocess.PIPE, **more})
 
 
 @pytest.fixture
@@ -108,6 +110,14 @@ def test_the_run_outlives_its_reader(place: Path) -> None:
     assert (place / "ended").exists()
 
 
+def test_the_run_outlives_a_full_disk_of_its_reader(place: Path) -> None:
+    """``neoxlite launch > FILE`` where the disk fills up: the code is the run's, which has a log of its own."""
+    with Path("/dev/full").open("w") as full:
+        process = started(f"{HEAD}seq 1 100000\ntouch ended\nexit 85", stdout=full)
+        assert process.wait(240) == 85
+    assert (place / "ended").exists()
+
+
 def test_a_failure_before_the_log_is_shown() -> None:
     """What the script says before it has a log is not lost."""
     done = started("echo 'no folder'; exit 87")
@@ -115,10 +125,10 @@ def test_a_failure_before_the_log_is_shown() -> None:
     assert (done.returncode, out) == (87, "no folder\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_goes_on_and_its_outcome_comes_back(number: int, running: list[subprocess.Popen[str]]) -> None:
     """The script hears it, ends as it likes, and its code is returned."""
-    script = f"{HEAD}trap 'echo heard; exit 86' INT TERM\necho ready\nwhile :; do sleep 0.05; done"
+    script = f"{HEAD}trap 'echo heard; exit 86' INT TERM USR1\necho ready\nwhile :; do sleep 0.05; done"
     process = started(script)
     running.append(process)
     assert process.stdout is not None
