@@ -45,12 +45,17 @@ class Saved:
 
 
 class BackgroundSaver:
-    """Saves one checkpoint at a time behind training's back; every rank makes one, and calls each method together."""
+    """Saves one checkpoint at a time behind training's back; every rank makes one, and calls each method together.
 
-    def __init__(self, engine: Any):
+    Args:
+        on_disk: called in the writing thread with the folder of each checkpoint that is on the disk.
+    """
+
+    def __init__(self, engine: Any, on_disk: Callable[[Path], None] = lambda folder: None):
         world_size = engine.topology.grid.world_size
         group = dist.new_group(backend="gloo", timeout=_TIMEOUT) if world_size > 1 else None
         self._engine = engine
+        self._on_disk = on_disk
         self._together = Together(engine.topology, group)
         self._copies = HostCopies(engine.device)
         if engine.device.type == "cuda":
@@ -124,6 +129,7 @@ class BackgroundSaver:
             if ready is not None:
                 ready.synchronize()
             folder = write(root, self._together, files, contents, keep_last=keep_last)
+            self._on_disk(folder)
             self._done.append(Saved(int(contents.training["iteration"]), folder, time.monotonic() - began))
         except BaseException as error:  # raised again in the main thread
             self._error = error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from neoxlite.checkpoint.background import BackgroundSaver
 from neoxlite.checkpoint.save import Contents, save
+from neoxlite.training.outcome import Progress
 from neoxlite.training.schedule import save_iterations
 
 if TYPE_CHECKING:
@@ -45,17 +46,19 @@ class Saves:
 
     Args:
         report: called with each checkpoint that has reached the disk, from the thread of training.
+        progress: learns of each at once: an outcome does not name an older one, which may be removed by then.
     """
 
-    def __init__(self, cfg: NeoxConfig, engine: Any, report: Callable[[SaveReport], None]):
+    def __init__(self, cfg: NeoxConfig, engine: Any, report: Callable[[SaveReport], None], progress: Progress):
         self._root = Path(cfg.save or "")
         self._engine = engine
         self._keep_last = cfg.keep_last_n_checkpoints
         self._report = report
+        self._progress = progress
         self._iterations = save_iterations(cfg) if cfg.save else set()
         self._blocked_s: dict[int, float] = {}
         in_background = bool(cfg.save) and bool((cfg.checkpoint or {}).get("async_save"))
-        self._background = BackgroundSaver(engine) if in_background else None
+        self._background = BackgroundSaver(engine, self._on_disk) if in_background else None
         self.last: int | None = None
         """The iteration of the last save that was begun."""
 
@@ -79,11 +82,15 @@ class Saves:
         if self._background is None:
             folder = save(self._root, self._engine, contents, keep_last=self._keep_last)
             seconds = time.perf_counter() - began
+            self._on_disk(folder)
             self._report(SaveReport(iteration, folder, seconds, seconds, False, 0))
         else:
             self._background.start(self._root, contents, keep_last=self._keep_last)
             self._blocked_s[iteration] = time.perf_counter() - began
         self.last = iteration
+
+    def _on_disk(self, folder: Path) -> None:
+        self._progress.checkpoint = str(folder)
 
     def poll(self) -> None:
         """Report the saves that have come to their end."""

@@ -87,7 +87,7 @@ class Trainer:
         self.position = resumed.position
         self._stored_losses = resumed.losses if (cfg.checkpoint or {}).get("check_resumed_loss", True) else []
         self.supervision = Supervision(cfg, self.engine, self.data, self.position.iteration, resumed.losses)
-        self.saves = Saves(cfg, self.engine, self._report_saved)
+        self.saves = Saves(cfg, self.engine, self._report_saved, progress)
         self._trained = False
         self._progress_line = ProgressLine(cfg.train_iters, self.position.iteration)
 
@@ -292,6 +292,5 @@ class Trainer:
         )
 
     def _report_saved(self, saved: SaveReport) -> None:
-        self.progress.checkpoint = str(saved.folder)
         self._print(f"saved checkpoint of iteration {saved.iteration} to {saved.folder}")
         self._record_event("checkpoint", saved.iteration, **saved.fields())

@@ -113,7 +113,8 @@ class _Saver(background.BackgroundSaver):
     """A saver of one tensor, which the test changes."""
 
     def __init__(self, tensor: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(SimpleNamespace(topology=Topology(), device=torch.device("cpu")))
+        self.on_disk: list[Path] = []
+        super().__init__(SimpleNamespace(topology=Topology(), device=torch.device("cpu")), self.on_disk.append)
         files = [TensorFile("layer_00.safetensors", {"weight": tensor})]
         monkeypatch.setattr(background, "share_of", lambda engine, *, with_optimizer: iter(files))
 
@@ -132,9 +133,10 @@ def test_training_goes_on_while_it_is_written(tmp_path: Path, monkeypatch: pytes
     weights.fill_(5.0)
     assert saver.is_writing
     assert saver.finished() == []
-    assert saved_iterations(tmp_path) == []
+    assert saver.on_disk == saved_iterations(tmp_path) == []
     go_on.set()
     saver.wait()
+    assert saver.on_disk == [tmp_path / "global_step1"]  # before training asks: a run may end in between
     assert [done.iteration for done in saver.finished()] == [1]
     assert load_file(tmp_path / "global_step1" / "layer_00.safetensors")["weight"].sum() == 0
     assert saver.bytes == 4000  # the cost in memory: one copy, which the next save uses again
