@@ -140,7 +140,7 @@ def require(scheduler: SchedulerName, key: str) -> Rule:
     """Return the rule for ``key``. Raises InputError where the scheduler cannot be asked for the like."""
     rule = _RULES[scheduler].get(key)
     if rule is None:
-        raise InputError(f"{key}: {scheduler} has nothing of the kind", hint=f"remove {key} from the job")
+        raise InputError(f"{key}: {scheduler} does not support this", hint=f"remove {key} from the job")
     return rule
 
 

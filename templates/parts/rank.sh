@@ -59,7 +59,7 @@ case $launcher in
   *) ;; # torchrun has set them
 esac
 if [[ ! ${RANK-} || ${WORLD_SIZE-} != "$world_size" ]]; then
-  end_job 87 "check: $(uname -n): $launcher started rank ${RANK:-?} of ${WORLD_SIZE:-?}, asked were $world_size ranks"
+  end_job 87 "check: $(uname -n): $launcher started rank ${RANK:-?} of ${WORLD_SIZE:-?}, but $world_size ranks were requested"
 fi
 problem=''
 set_limits || end_job 87 "check: $problem"

@@ -120,7 +120,7 @@ def test_fewer_gpus_than_asked_end_the_job(user: User, bed: Testbed) -> None:
     """A node that shows one GPU where two were asked ends the job."""
     code, log = run_on_gpus(user, add_gpu_software(bed), {}, gpus=2)
     assert code == CHECK_FAILED
-    assert any("asked were 2 GPUs" in line for line in checks_in(log))
+    assert any("GPUs: 2 requested" in line for line in checks_in(log))
     assert "runs" not in log
 
 
@@ -150,5 +150,5 @@ def test_another_number_of_nodes_than_asked_ends_the_job(user: User) -> None:
     user.hpcjob("attach", id_, "--profile", PROFILE)
     assert user.wait(id_) == CHECK_FAILED
     log = user.log(id_)
-    assert checks_in(log) == ["nodes: asked were 2, given are 1 (node1)"]
+    assert checks_in(log) == ["nodes: 2 requested, but 1 given (node1)"]
     assert "it runs" not in log

@@ -8,7 +8,7 @@
 #$ -t 1-3
 #$ -tc 2
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 27578a6bd577
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 9e59758def43
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 # note: abci2: this system is out of service (status: closed)
 
@@ -161,10 +161,10 @@ for host in "${names[@]}"; do # a host may be named once for each slot
   echo "$host slots=1"
 done >"$jobdir/hostfile"
 echo "hpcjob: nodes $hosts"
-((${#seen[@]} == 1)) || fail "nodes: asked were 1, given are ${#seen[@]} ($hosts)"
+((${#seen[@]} == 1)) || fail "nodes: 1 requested, but ${#seen[@]} given ($hosts)"
 
 check_gpus() { :; }
-echo 'hpcjob: no GPUs are asked for: CUDA and NCCL are not checked'
+echo 'hpcjob: no GPUs are requested: CUDA and NCCL are not checked'
 
 set_limits() { :; }
 

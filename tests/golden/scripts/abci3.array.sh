@@ -10,7 +10,7 @@
 #PBS -J 0-2%2
 #PBS -r y
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 90afd9a60dd1
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 2b45947e1d97
 # submit: qsub FILE
 
 set -euo pipefail
@@ -157,10 +157,10 @@ for host in "${names[@]}"; do # a host may be named once for each slot
   echo "$host slots=1"
 done >"$jobdir/hostfile"
 echo "hpcjob: nodes $hosts"
-((${#seen[@]} == 1)) || fail "nodes: asked were 1, given are ${#seen[@]} ($hosts)"
+((${#seen[@]} == 1)) || fail "nodes: 1 requested, but ${#seen[@]} given ($hosts)"
 
 check_gpus() { :; }
-echo 'hpcjob: no GPUs are asked for: CUDA and NCCL are not checked'
+echo 'hpcjob: no GPUs are requested: CUDA and NCCL are not checked'
 
 set_limits() { :; }
 

@@ -11,7 +11,7 @@
 #PBS -l place=scatter:excl
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 7497f6d22d03
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 ac17e22f9420
 # submit: qsub FILE
 
 set -euo pipefail
@@ -150,7 +150,7 @@ for host in "${names[@]}"; do # a host may be named once for each slot
   echo "$host slots=8"
 done >"$jobdir/hostfile"
 echo "hpcjob: nodes $hosts"
-((${#seen[@]} == 1)) || fail "nodes: asked were 1, given are ${#seen[@]} ($hosts)"
+((${#seen[@]} == 1)) || fail "nodes: 1 requested, but ${#seen[@]} given ($hosts)"
 # Its full path tells the other nodes where Open MPI is.
 mpirun=$(command -v mpirun) || fail 'launcher: there is no mpirun on PATH'
 [[ $mpirun != /bin/* ]] || mpirun=/usr$mpirun # a link; Open MPI would take / for its prefix, and refuse it
@@ -159,7 +159,7 @@ if [[ $(id -u) == 0 ]]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_R
 check_gpus() { # on every node, before its ranks start
   local count mask
   if [[ ! $(type -P nvidia-smi) ]]; then
-    echo "$(uname -n): asked were 8 GPUs, there is no nvidia-smi"
+    echo "$(uname -n): GPUs: 8 requested, but it has no nvidia-smi"
     return 1
   fi
   count=$(nvidia-smi -L | grep -c '^GPU ') || :
@@ -167,7 +167,7 @@ check_gpus() { # on every node, before its ranks start
     count=${#mask[@]} # those of the node that are this job's
   fi
   if ((count != 8)); then
-    echo "$(uname -n): asked were 8 GPUs, there are $count"
+    echo "$(uname -n): GPUs: 8 requested, but it has $count"
     return 1
   fi
 }
@@ -181,11 +181,11 @@ END_OF_CHECK
 
 set_limits() { # of every process; what cannot be had is in `problem`
   ulimit -Sn 65536 2>/dev/null || {
-    problem="$(uname -n): limits.nofile: 65536 asked, at most $(ulimit -Hn) is allowed"
+    problem="$(uname -n): limits.nofile: 65536 requested, at most $(ulimit -Hn) is allowed"
     return 1
   }
   ulimit -Sl unlimited 2>/dev/null || {
-    problem="$(uname -n): limits.memlock: unlimited asked, at most $(ulimit -Hl) is allowed"
+    problem="$(uname -n): limits.memlock: unlimited requested, at most $(ulimit -Hl) is allowed"
     return 1
   }
 }

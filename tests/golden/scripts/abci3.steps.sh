@@ -11,7 +11,7 @@
 #PBS -v RTYPE=rt_HF,USE_SSH=1
 #PBS -m ae
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 f06205d3a749
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 06e6d7bc1733
 # submit: qsub FILE
 
 set -euo pipefail
@@ -153,13 +153,13 @@ for host in "${names[@]}"; do # a host may be named once for each slot
   echo "$host slots=8"
 done >"$jobdir/hostfile"
 echo "hpcjob: nodes $hosts"
-((${#seen[@]} == 2)) || fail "nodes: asked were 2, given are ${#seen[@]} ($hosts)"
+((${#seen[@]} == 2)) || fail "nodes: 2 requested, but ${#seen[@]} given ($hosts)"
 type -P pdsh >/dev/null || fail 'launcher: there is no pdsh on PATH'
 
 check_gpus() { # on every node, before its ranks start
   local count mask
   if [[ ! $(type -P nvidia-smi) ]]; then
-    echo "$(uname -n): asked were 8 GPUs, there is no nvidia-smi"
+    echo "$(uname -n): GPUs: 8 requested, but it has no nvidia-smi"
     return 1
   fi
   count=$(nvidia-smi -L | grep -c '^GPU ') || :
@@ -167,7 +167,7 @@ check_gpus() { # on every node, before its ranks start
     count=${#mask[@]} # those of the node that are this job's
   fi
   if ((count != 8)); then
-    echo "$(uname -n): asked were 8 GPUs, there are $count"
+    echo "$(uname -n): GPUs: 8 requested, but it has $count"
     return 1
   fi
 }

@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 17350ebcc240
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 c3208dd27627
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -130,10 +130,10 @@ for host in "${names[@]}"; do # a host may be named once for each slot
   echo "$host slots=1"
 done >"$jobdir/hostfile"
 echo "hpcjob: nodes $hosts"
-((${#seen[@]} == 1)) || fail "nodes: asked were 1, given are ${#seen[@]} ($hosts)"
+((${#seen[@]} == 1)) || fail "nodes: 1 requested, but ${#seen[@]} given ($hosts)"
 
 check_gpus() { :; }
-echo 'hpcjob: no GPUs are asked for: CUDA and NCCL are not checked'
+echo 'hpcjob: no GPUs are requested: CUDA and NCCL are not checked'
 
 set_limits() { :; }
 

@@ -12,7 +12,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 a3c320a2d289
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 8b9a591a3958
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -125,13 +125,13 @@ for host in "${names[@]}"; do # a host may be named once for each slot
   echo "$host slots=8"
 done >"$jobdir/hostfile"
 echo "hpcjob: nodes $hosts"
-((${#seen[@]} == 1)) || fail "nodes: asked were 1, given are ${#seen[@]} ($hosts)"
+((${#seen[@]} == 1)) || fail "nodes: 1 requested, but ${#seen[@]} given ($hosts)"
 type -P srun >/dev/null || fail 'launcher: there is no srun on PATH'
 
 check_gpus() { # on every node, before its ranks start
   local count mask
   if [[ ! $(type -P nvidia-smi) ]]; then
-    echo "$(uname -n): asked were 8 GPUs, there is no nvidia-smi"
+    echo "$(uname -n): GPUs: 8 requested, but it has no nvidia-smi"
     return 1
   fi
   count=$(nvidia-smi -L | grep -c '^GPU ') || :
@@ -139,7 +139,7 @@ check_gpus() { # on every node, before its ranks start
     count=${#mask[@]} # those of the node that are this job's
   fi
   if ((count != 8)); then
-    echo "$(uname -n): asked were 8 GPUs, there are $count"
+    echo "$(uname -n): GPUs: 8 requested, but it has $count"
     return 1
   fi
 }
@@ -153,11 +153,11 @@ END_OF_CHECK
 
 set_limits() { # of every process; what cannot be had is in `problem`
   ulimit -Sn 65536 2>/dev/null || {
-    problem="$(uname -n): limits.nofile: 65536 asked, at most $(ulimit -Hn) is allowed"
+    problem="$(uname -n): limits.nofile: 65536 requested, at most $(ulimit -Hn) is allowed"
     return 1
   }
   ulimit -Sl unlimited 2>/dev/null || {
-    problem="$(uname -n): limits.memlock: unlimited asked, at most $(ulimit -Hl) is allowed"
+    problem="$(uname -n): limits.memlock: unlimited requested, at most $(ulimit -Hl) is allowed"
     return 1
   }
 }

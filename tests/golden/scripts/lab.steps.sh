@@ -13,7 +13,7 @@
 #SBATCH --no-requeue
 #SBATCH --comment=x
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 57b006549ce0
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 67d3cef00597
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -154,13 +154,13 @@ for host in "${names[@]}"; do # a host may be named once for each slot
   echo "$host slots=8"
 done >"$jobdir/hostfile"
 echo "hpcjob: nodes $hosts"
-((${#seen[@]} == 2)) || fail "nodes: asked were 2, given are ${#seen[@]} ($hosts)"
+((${#seen[@]} == 2)) || fail "nodes: 2 requested, but ${#seen[@]} given ($hosts)"
 type -P srun >/dev/null || fail 'launcher: there is no srun on PATH'
 
 check_gpus() { # on every node, before its ranks start
   local count mask
   if [[ ! $(type -P nvidia-smi) ]]; then
-    echo "$(uname -n): asked were 8 GPUs, there is no nvidia-smi"
+    echo "$(uname -n): GPUs: 8 requested, but it has no nvidia-smi"
     return 1
   fi
   count=$(nvidia-smi -L | grep -c '^GPU ') || :
@@ -168,7 +168,7 @@ check_gpus() { # on every node, before its ranks start
     count=${#mask[@]} # those of the node that are this job's
   fi
   if ((count != 8)); then
-    echo "$(uname -n): asked were 8 GPUs, there are $count"
+    echo "$(uname -n): GPUs: 8 requested, but it has $count"
     return 1
   fi
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 b32d84f033fb
+# template local.sh.j2 over base.sh.j2 and parts, sha256 86a21c49f3d9
 # submit: bash FILE
 
 set -euo pipefail
@@ -151,10 +151,10 @@ for host in "${names[@]}"; do # a host may be named once for each slot
   echo "$host slots=1"
 done >"$jobdir/hostfile"
 echo "hpcjob: nodes $hosts"
-((${#seen[@]} == 1)) || fail "nodes: asked were 1, given are ${#seen[@]} ($hosts)"
+((${#seen[@]} == 1)) || fail "nodes: 1 requested, but ${#seen[@]} given ($hosts)"
 
 check_gpus() { :; }
-echo 'hpcjob: no GPUs are asked for: CUDA and NCCL are not checked'
+echo 'hpcjob: no GPUs are requested: CUDA and NCCL are not checked'
 
 set_limits() { :; }
 

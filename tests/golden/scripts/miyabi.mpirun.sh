@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # Miyabi-G, JCAHPC: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 7497f6d22d03
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 ac17e22f9420
 # submit: qsub FILE
 
 set -euo pipefail
@@ -145,7 +145,7 @@ for host in "${names[@]}"; do # a host may be named once for each slot
   echo "$host slots=1"
 done >"$jobdir/hostfile"
 echo "hpcjob: nodes $hosts"
-((${#seen[@]} == 2)) || fail "nodes: asked were 2, given are ${#seen[@]} ($hosts)"
+((${#seen[@]} == 2)) || fail "nodes: 2 requested, but ${#seen[@]} given ($hosts)"
 # Its full path tells the other nodes where Open MPI is.
 mpirun=$(command -v mpirun) || fail 'launcher: there is no mpirun on PATH'
 [[ $mpirun != /bin/* ]] || mpirun=/usr$mpirun # a link; Open MPI would take / for its prefix, and refuse it
@@ -154,7 +154,7 @@ if [[ $(id -u) == 0 ]]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_R
 check_gpus() { # on every node, before its ranks start
   local count mask
   if [[ ! $(type -P nvidia-smi) ]]; then
-    echo "$(uname -n): asked were 1 GPUs, there is no nvidia-smi"
+    echo "$(uname -n): GPUs: 1 requested, but it has no nvidia-smi"
     return 1
   fi
   count=$(nvidia-smi -L | grep -c '^GPU ') || :
@@ -162,7 +162,7 @@ check_gpus() { # on every node, before its ranks start
     count=${#mask[@]} # those of the node that are this job's
   fi
   if ((count != 1)); then
-    echo "$(uname -n): asked were 1 GPUs, there are $count"
+    echo "$(uname -n): GPUs: 1 requested, but it has $count"
     return 1
   fi
 }

@@ -119,7 +119,7 @@ def test_a_wrong_value_is_told_when_it_is_given(parameters: dict[str, Any], word
             {"hpcjob_profile": "wisteria", "nodes": 9},
             "nodes: 9 requested, but wisteria (regular-a) allows 8 per job",
         ),
-        ("pbs", {"pbs_qos": "high"}, "pbs_qos: pbs has nothing of the kind\nremove pbs_qos from the job"),
+        ("pbs", {"pbs_qos": "high"}, "pbs_qos: pbs does not support this\nremove pbs_qos from the job"),
         ("pjm", {"pjm_launcher": "srun"}, "pjm_launcher: srun on pjm: srun is part of Slurm"),
         ("pbs", {"pbs_queue": "a b"}, "pbs_queue: pbs cannot take "),
         ("pbs", {"pbs_env": {"RANK": "1"}}, "pbs_env.RANK: is set by the job script itself\n"),

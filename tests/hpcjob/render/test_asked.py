@@ -49,10 +49,10 @@ def test_directives() -> None:
 @pytest.mark.parametrize(
     ("where", "keys", "words"),
     [
-        ("abci3", {"qos": "long"}, "qos: pbs has nothing of the kind"),
-        ("abci2", {"constraint": "a"}, "constraint: gridengine has nothing of the kind"),
-        ("wisteria", {"exclusive": True}, "exclusive: pjm has nothing of the kind"),
-        ("local", {"mail": ["end"], "mail_to": "a@b"}, "mail: local has nothing of the kind"),
+        ("abci3", {"qos": "long"}, "qos: pbs does not support this"),
+        ("abci2", {"constraint": "a"}, "constraint: gridengine does not support this"),
+        ("wisteria", {"exclusive": True}, "exclusive: pjm does not support this"),
+        ("local", {"mail": ["end"], "mail_to": "a@b"}, "mail: local does not support this"),
         ("lab", {"mail": ["end"]}, "mail: no address"),
         ("lab", {"mail": ["end"], "mail_to": "a@b\n#SBATCH -x"}, "mail"),
         ("lab", {"mail": ["end"], "mail_to": "$(id)"}, "mail"),
@@ -98,7 +98,7 @@ def test_limits_reach_every_rank(world: World) -> None:
     assert {path.read_text().strip() for path in logs} == {"321"}
     run = world.run(world.plan("lab", command=["true"], limits={"nofile": 999_999_999}))
     assert run.code == 87
-    assert "limits.nofile: 999999999 asked, at most " in run.log
+    assert "limits.nofile: 999999999 requested, at most " in run.log
 
 
 @pytest.mark.parametrize(("code", "kept"), [(0, True), (5, True)])

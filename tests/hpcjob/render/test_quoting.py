@@ -140,5 +140,5 @@ def test_a_name_that_is_no_folder() -> None:
 
 def test_a_key_that_a_scheduler_does_not_have() -> None:
     """No key becomes a directive by accident."""
-    with pytest.raises(InputError, match=r"^exclude: pbs has nothing of the kind"):
+    with pytest.raises(InputError, match=r"^exclude: pbs does not support this"):
         directive("pbs", "node1", "exclude")

@@ -118,7 +118,7 @@ def test_wrong_number_of_nodes(world: World) -> None:
     """The scheduler gave another number of nodes than asked: the job ends before the launch, and says which."""
     run = world.run(world.plan("abci3", nodes=3))
     assert run.code == 87
-    assert "hpcjob: check: nodes: asked were 3, given are 2 (node1,node2)" in run.log
+    assert "hpcjob: check: nodes: 3 requested, but 2 given (node1,node2)" in run.log
 
 
 @pytest.mark.parametrize("gpus", ["1", "3", "0"])
@@ -126,7 +126,7 @@ def test_wrong_number_of_gpus(world: World, gpus: str) -> None:
     """A GPU that fell off the bus, or one too many, ends the job before the launch."""
     run = world.run(world.plan("abci3"), env={"STUB_GPUS": gpus})
     assert run.code == 87
-    assert f"asked were 2 GPUs, there are {gpus}" in run.log
+    assert f"GPUs: 2 requested, but it has {gpus}" in run.log
 
 
 def test_wrong_number_of_gpus_on_another_node(world: World) -> None:
@@ -136,7 +136,7 @@ def test_wrong_number_of_gpus_on_another_node(world: World) -> None:
     )
     run = world.run(world.plan("lab", launcher="torchrun", env={"WORK": "sleep 600"}))
     assert run.code == 87
-    assert "asked were 2 GPUs, there are 1" in run.log
+    assert "GPUs: 2 requested, but it has 1" in run.log
 
 
 def test_first_node_without_an_address(world: World) -> None:
@@ -158,7 +158,7 @@ def test_no_nvidia_smi(world: World) -> None:
     (world.bin / "nvidia-smi").unlink()
     run = world.run(world.plan("lab"))
     assert run.code == 87
-    assert "asked were 2 GPUs, there is no nvidia-smi" in run.log
+    assert "GPUs: 2 requested, but it has no nvidia-smi" in run.log
 
 
 def test_missing_launcher(world: World) -> None:
@@ -176,7 +176,7 @@ def test_wrong_world_size_ends_all(world: World) -> None:
     )
     run = world.run(world.plan("lab", launcher="srun"))
     assert run.code == 87
-    assert "srun started rank 0 of 1, asked were 4 ranks" in run.log
+    assert "srun started rank 0 of 1, but 4 ranks were requested" in run.log
     assert run.arrived() == []
 
 
