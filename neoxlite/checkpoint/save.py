@@ -31,7 +31,7 @@ from neoxlite.checkpoint.manifest import MANIFEST, Manifest
 from neoxlite.checkpoint.owner import Owner
 from neoxlite.checkpoint.share import TensorFile, share_of
 from neoxlite.checkpoint.tensor_file import write_parts, write_tensors
-from neoxlite.common.files import replacing, write_whole
+from neoxlite.common.files import replacing, sync_folder, write_whole
 from neoxlite.errors import CheckpointError
 from neoxlite.parallel.topology import Topology
 
@@ -173,7 +173,7 @@ def move_into_place(temporary: Path, folder: Path, files: Sizes, training: dict[
     if missing:
         raise CheckpointError(f"{temporary / missing[0]} was written by another node but is not visible on this one")
     write_whole(temporary / MANIFEST, Manifest(files, training).text())
-    _sync_folder(temporary)
+    sync_folder(temporary)
     root = folder.parent
     refuse_lost(root)
     aside = root / aside_name(folder.name)
@@ -189,8 +189,8 @@ def move_into_place(temporary: Path, folder: Path, files: Sizes, training: dict[
             _move(temporary, folder, aside)
         else:
             temporary.rename(folder)
-        _sync_folder(root)
-    _sync_folder(root)  # before an older one, which `latest` named until now, is removed
+        sync_folder(root)
+    sync_folder(root)  # before an older one, which `latest` named until now, is removed
     if aside.exists():
         _discard(aside)
 
@@ -205,14 +205,6 @@ def _move(temporary: Path, folder: Path, aside: Path) -> None:
         with contextlib.suppress(OSError):
             aside.rename(folder)
         raise
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def remove_old(root: Path, keep: int, newest: int) -> None:

@@ -31,13 +31,13 @@ def test_old_checkpoints_go_by_number(tmp_path: Path) -> None:
 def test_latest_is_on_the_disk_before_older_checkpoints_go(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a power cut could leave a `latest` that names one that is gone: the folder is synced behind its rename."""
     seen: list[Any] = []
-    real = saving._sync_folder
+    real = saving.sync_folder
 
     def sync(folder: Path) -> None:
         real(folder)
         seen.append((folder, read_latest(made)))
 
-    monkeypatch.setattr(saving, "_sync_folder", sync)
+    monkeypatch.setattr(saving, "sync_folder", sync)
     monkeypatch.setattr(saving, "remove_old", lambda *_: seen.append("removal"))
     save_numbers(made, 11, keep_last=1)
     assert seen[-2:] == [(made, "global_step11"), "removal"]
