@@ -18,7 +18,7 @@ from hpcjob.logs.failures import describe_code
 from hpcjob.logs.suspicion import Suspicion
 from hpcjob.schedulers.reasons import never_starts
 from hpcjob.states import State
-from hpcjob.tracking.exit_record import ExitRecord, Outcome, read_exit_record, read_outcome
+from hpcjob.tracking.exit_record import ENDS_BY_REQUEST, ExitRecord, Outcome, read_exit_record, read_outcome
 
 if TYPE_CHECKING:
     from hpcjob.tracking.status import Status
@@ -82,6 +82,12 @@ class Ending(msgspec.Struct, frozen=True):
         return None if self.status is None else self.status.state
 
     @property
+    def live(self) -> str | None:
+        """The state, with its reason, of a job that has not ended."""
+        alive = self.status is not None and not self.status.state.ended and self.status.state is not State.UNKNOWN
+        return self.status.told if self.status is not None and alive else None
+
+    @property
     def failure(self) -> str | None:
         """How a job ended that has not ended well, in words."""
         if self.code is not None:
@@ -101,16 +107,28 @@ class Ending(msgspec.Struct, frozen=True):
         """The iteration whose checkpoint a clean stop has left."""
         return self.outcome.iteration if self.outcome is not None and self.outcome.checkpoint is not None else None
 
+    @property
+    def is_told_by_files(self) -> bool:
+        """Whether the files tell all. A stop on request does not tell whose: the scheduler's end begins with one."""
+        return self.code == exitcodes.OK or self._clean_code() == exitcodes.SAVED_FOR_WALLTIME
+
+    def _clean_code(self) -> int | None:
+        """Return the exit code of a job that ended as it was asked to; None of any other."""
+        if self.record is not None and (self.record.signal is None or self.record.code in _CLEAN.values()):
+            return self.record.code if self.record.code in _CLEAN.values() else None
+        code = None if self.outcome is None else _CLEAN.get(self.outcome.outcome)
+        if code is None and self.status is not None and self.status.is_clean_stop:
+            return self.status.exit_code
+        return code
+
     def clean_stop(self) -> Suspicion | None:
         """Return what is to be said of a job that ended as it was asked to; None of any other."""
-        if self.record is None or (self.record.signal is not None and self.record.code not in _CLEAN.values()):
-            code = None if self.outcome is None else _CLEAN.get(self.outcome.outcome)
-            if code is None and self.status is not None and self.status.is_clean_stop:
-                code = self.status.exit_code
-        else:
-            code = self.record.code if self.record.code in _CLEAN.values() else None
+        code = self._clean_code()
         if code is None:
             return None
+        if self.state in ENDS_BY_REQUEST and code == exitcodes.STOPPED_ON_REQUEST:
+            by = _BY_STATE[self.state]
+            return msgspec.structs.replace(by, cause=f"{by.cause}{self._where(', ')}")
         if code == exitcodes.SAVED_FOR_WALLTIME:
             fix = f"{_AGAIN} A longer walltime needs fewer jobs."
             return Suspicion(topics.LIMIT, f"stopped before the walltime was over{self._where()}", fix)
@@ -173,11 +191,11 @@ class Ending(msgspec.Struct, frozen=True):
             said.append(("scheduler", f"state {self.state}{reason}"))
         return said
 
-    def _where(self) -> str:
+    def _where(self, before: str = " ") -> str:
         if self.outcome is None:
             return ""
         if self.saved is None:
-            return f" at iteration {self.outcome.iteration}, without a checkpoint"
+            return f"{before}at iteration {self.outcome.iteration}, without a checkpoint"
         return f", saved iteration {self.saved}"
 
 

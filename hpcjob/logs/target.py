@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hpcjob import exitcodes
 from hpcjob.errors import InputError, UnknownJobError
 from hpcjob.home import expanded
 from hpcjob.logs.sources import JobFiles, Provider, hosts_of, listed
@@ -83,7 +82,7 @@ class Target(msgspec.Struct, frozen=True):
         from hpcjob.logs.ending import read_ending
 
         ending = read_ending(self.directory, self.job_id)
-        if not ask or ending.code == exitcodes.OK or ending.clean_stop() is not None:
+        if not ask or ending.is_told_by_files:
             return ending
         status = self.status()
         waited_for = self.waited_for() if status is not None and status.state is State.CANCELLED else None

@@ -57,7 +57,7 @@ def test_slurm_hold_release_suspend_and_node_lost(user: User, bed: Testbed) -> N
     assert "RUNNING; it continues" in user.hpcjob("hold", second)
     large = user.submit(user.write_job("large", **whole), "--nodes", "3")
     user.wait_for(large, lambda: user.status(large)["reason"] == "PartitionNodeLimit", "more nodes than there are")
-    why = "it asks for more nodes than its partition gives"
+    why = "it asks for more nodes than its partition allows"
     assert f"the job cannot start: {why}" in user.hpcjob("explain", large, check=False)
     user.hpcjob("cancel", large)
     assert f"it could not have started: {why}" in user.hpcjob("explain", large, check=False)

@@ -73,6 +73,8 @@ def judge(
         found = msgspec.structs.replace(found, others=[*found.others, divergence(evidence.diverged)])
     if evidence.passed:
         found = _with_passed(found, evidence)
+    if found.code == exitcodes.OK and (live := ending.live) is not None:
+        found = msgspec.structs.replace(found, cause=f"the job is {live}; so far {found.cause}")
     return msgspec.structs.replace(
         found,
         followers=_followers(evidence, found),

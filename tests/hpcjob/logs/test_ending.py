@@ -136,7 +136,7 @@ OOM = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.
 
 @pytest.mark.parametrize(
     ("log", "code", "cause"),
-    [("working\n", 66, "cancelled"), (KILLED, 66, "cancelled"), (OOM + KILLED, 68, "GPU memory is used up")],
+    [("working\n", 66, "cancelled"), (KILLED, 66, "cancelled"), (OOM + KILLED, 68, "GPU memory is exhausted")],
 )
 def test_a_job_ended_by_a_signal(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, log: str, code: int, cause: str
@@ -273,7 +273,7 @@ def queue(folder: Path, patch: pytest.MonkeyPatch, state: str, reason: str) -> N
 @pytest.mark.parametrize(
     ("reason", "why", "todo"),
     [
-        ("PartitionNodeLimit", "asks for more nodes than its partition gives", "fewer --nodes"),
+        ("PartitionNodeLimit", "asks for more nodes than its partition allows", "fewer --nodes"),
         ("PartitionTimeLimit", "asks for a longer walltime", "shorter --walltime"),
         ("QOSMaxWallDurationPerJobLimit", "asks for a longer walltime", "shorter --walltime"),
         ("AssocMaxNodePerJobLimit", "asks for more than its account or QOS allows one job", "less"),

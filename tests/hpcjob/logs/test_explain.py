@@ -89,7 +89,7 @@ def test_what_is_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
     code, lines = run(capsys, log)
     assert code == 68
     assert lines == [
-        "cause      GPU memory is used up (tried to allocate 2.00 GiB)",
+        "cause      GPU memory is exhausted (tried to allocate 2.00 GiB)",
         "first      rank 1 on node02",
         f"evidence   12_job.out:8: {OOM}",
         "fix        Lower the micro-batch, use activation checkpointing, a higher ZeRO stage or more tensor "

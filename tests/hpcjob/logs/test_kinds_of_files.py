@@ -154,4 +154,4 @@ def test_a_hint_is_not_taken_from_torchruns_table(capsys: pytest.CaptureFixture[
     log = tmp_path / "x.log"
     log.write_text("neoxlite: train.yml: key hidden_siz is not known\n  time      : 2026-11-30_10:00:00\n")
     text = run(capsys, "explain", log)[1]
-    assert "fix        Mend the file, key or value that the message names." in text
+    assert "fix        Fix the file, key or value that the message names." in text

@@ -151,7 +151,7 @@ def test_traceback_tells_exception_and_place() -> None:
     assert isinstance(event, Traceback)
     assert (event.exception, event.at) == ("torch.OutOfMemoryError", "/w/模型.py:33 in forward")
     assert event.rule == "cuda-oom"
-    assert event.say == "GPU memory is used up (tried to allocate 19.14 GiB)"
+    assert event.say == "GPU memory is exhausted (tried to allocate 19.14 GiB)"
     assert event.trace[-1] == OOM
 
 
@@ -251,7 +251,7 @@ def test_order_of_blame() -> None:
         error = OOM if rank == 3 else REMOTE
         feed(report, traceback(error, place=33 if rank == 3 else 44), f"12_{rank}_log.out", rank=rank)
     assert rows(report) == [
-        ("cause", "exception", "rank 3: GPU memory is used up (tried to allocate 19.14 GiB)"),
+        ("cause", "exception", "rank 3: GPU memory is exhausted (tried to allocate 19.14 GiB)"),
         ("follower", "exception", "ranks 0-2,4-15 (x15): another process ended, or the network failed"),
     ]
 
@@ -288,8 +288,8 @@ def test_the_hint_of_an_error_is_its_fix() -> None:
     for text, fix in (
         (f"{said}\n{hint}\n", "Give the folder that holds latest."),
         (f"[rank1]: {said}\nother\n[rank1]: {hint}\n", "Give the folder that holds latest."),
-        (f"{said}\nNot indented.\n", "Mend the file, key or value that the message names."),
-        (said, "Mend the file, key or value that the message names."),
+        (f"{said}\nNot indented.\n", "Fix the file, key or value that the message names."),
+        (said, "Fix the file, key or value that the message names."),
     ):
         (finding,) = read(text)
         assert isinstance(finding, Finding)

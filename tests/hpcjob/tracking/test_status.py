@@ -194,7 +194,7 @@ def test_job_codes() -> None:
     assert Status(State.FAILED, 85).job_code == 85
     assert Status(State.TIMEOUT).job_code == 1
     assert Status(State.CANCELLED, 0).job_code == 1
-    assert [meaning(code) for code in (85, 86, 87, 1)] == [
+    assert [meaning(code, State.FAILED) for code in (85, 86, 87, 1)] == [
         "saved for the walltime",
         "stopped on request",
         "a check before the launch failed",
@@ -220,6 +220,16 @@ def test_an_end_that_was_asked_for_is_no_failure(code: int, state: State, note: 
         assert (ended.state, ended.exit_code, ended.job_code) == (state, code, code)
         assert (note_of(ended), colour_of(ended)) == (note, colour)
     assert colour_of(Status(State.TIMEOUT)) == colour_of(Status(State.CANCELLED, 1)) == "red"
+
+
+def test_a_stop_that_the_scheduler_asked_for_is_no_request_of_the_users() -> None:
+    """Slurm and others end a job at its walltime by SIGTERM, which the trainer takes as a request to stop."""
+    assert meaning(86, State.CANCELLED) == "stopped on request"
+    for state, words in ((State.TIMEOUT, "walltime"), (State.PREEMPTED, "preempted")):
+        note = note_of(Status(state, 86))
+        assert note is not None
+        assert words in note
+        assert "request" not in note
 
 
 @pytest.mark.parametrize(
