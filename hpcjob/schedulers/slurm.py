@@ -100,9 +100,13 @@ class SlurmScheduler(CommandScheduler):
         return "sbatch", "--parsable", *(() if own else (f"--comment={submission.tag}",)), str(submission.script)
 
     def shell_command(self, request: ShellRequest) -> list[str]:
-        """``salloc``, and in it a step on the first node that takes nothing away from others (``--overlap``)."""
+        """``salloc``, and in it a step on the first node that takes nothing away from others (``--overlap``).
+
+        It has all of the job's CPUs there, but its one task would be bound to one, and what it starts with it.
+        """
         options = request.without(*_NOT_OF_A_SHELL)
-        step = ["--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--overlap", "--preserve-env", "--pty"]
+        step = ["--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none"]
+        step += ["--overlap", "--preserve-env", "--pty"]
         return [*(request.command or ("salloc",)), *options, "srun", *step, str(request.shell)]
 
     def parse_submit(self, stdout: str, stderr: str) -> Submitted | None:

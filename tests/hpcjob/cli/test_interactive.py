@@ -39,11 +39,11 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "command"),
     [
-        # salloc(1), srun(1) of Slurm 22.05
+        # salloc(1), srun(1) of Slurm 22.05: one CPU per process is the default, to which task/affinity binds
         (
             "-p lab -n 2 -t 1h -q debug -A g",
             "salloc --job-name=shell --account=g --partition=debug --nodes=2 --ntasks-per-node=8 --gpus-per-node=8 "
-            "--time=01:00:00 srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --overlap --preserve-env "
+            "--time=01:00:00 srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpu-bind=none --overlap --preserve-env "
             "--pty SHELL",
         ),
         # `qsub -I -P group -q resource_type -l select=num` (docs.abci.ai/v3/en/job-execution)
