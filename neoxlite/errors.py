@@ -2,9 +2,9 @@
 
 UserError
 └── NeoxliteError      exit code 1
-    ├── ConfigError    a key, value or file of the configuration (2)
+    ├── ConfigError    a key, value or file of the configuration, or a variable of the environment (2)
     ├── DataError      a dataset, tokenizer or index (2)
-    └── CheckpointError a checkpoint that cannot be read or written (1)
+    └── CheckpointError a checkpoint that cannot be read or written (1), or is not the one to use (2)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class NeoxliteError(UserError):
 
 
 class ConfigError(NeoxliteError):
-    """A configuration file, key or value is wrong; the message names file, line and key."""
+    """A configuration file, key, value or variable is wrong; the message names file, line and key."""
 
     exit_code = 2
 
@@ -29,4 +29,4 @@ class DataError(NeoxliteError):
 
 
 class CheckpointError(NeoxliteError):
-    """A checkpoint cannot be read or written."""
+    """A checkpoint cannot be read or written; with ``exit_code=2`` there is none such, or it is not this run's."""

@@ -108,7 +108,9 @@ def find(root: Path, iteration: int | None = None) -> Path | None:
     if iteration is not None:
         if iteration in present:
             return root / step_name(iteration)
-        raise CheckpointError(f"{root} has no checkpoint of iteration {iteration}", hint=f"present: {listed}")
+        raise CheckpointError(
+            f"{root} has no checkpoint of iteration {iteration}", hint=f"present: {listed}", exit_code=2
+        )
     hint = f"choose one with --iteration; present: {listed}"
     try:
         name = read_latest(root)
@@ -116,9 +118,11 @@ def find(root: Path, iteration: int | None = None) -> Path | None:
         raise CheckpointError(f"{root / LATEST} cannot be read: {error.strerror}", hint=hint) from None
     if name is None:
         if present:
-            raise CheckpointError(f"{root} has checkpoints but no file {LATEST!r} that says which to load", hint=hint)
+            raise CheckpointError(
+                f"{root} has checkpoints but no file {LATEST!r} that says which to load", hint=hint, exit_code=2
+            )
         return None
     folder = root / name
     if _STEP.fullmatch(name) and folder.is_dir():
         return folder
-    raise CheckpointError(f"{root / LATEST} names {name[:80]!r}, which is not there", hint=hint)
+    raise CheckpointError(f"{root / LATEST} names {name[:80]!r}, which is not there", hint=hint, exit_code=2)

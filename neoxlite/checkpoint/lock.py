@@ -89,7 +89,9 @@ class SaveLock:
     def _take_over_or_refuse(self, path: Path) -> None:
         if path.exists() and not path.is_file():
             raise CheckpointError(
-                f"save: {path} is not a file", hint="remove it: a run that saves keeps its lock there"
+                f"save: {path} is not a file",
+                hint="remove it: a run that saves keeps its lock there",
+                exit_code=2,
             )
         content, seen = _read(path)
         alive = _is_alive(content)

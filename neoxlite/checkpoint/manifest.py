@@ -65,7 +65,7 @@ class Manifest:
             ) from None
         except _OtherFormatError as error:
             hint = f"read it with the version that wrote it; if it is none of another version, {offer(folder)}"
-            raise CheckpointError(f"{path}: {error}", hint=hint) from None
+            raise CheckpointError(f"{path}: {error}", hint=hint, exit_code=2) from None
         except OSError as error:
             raise CheckpointError(f"{path} cannot be read: {error.strerror}", hint=offer(folder)) from None
         except (ValueError, RecursionError) as error:

@@ -34,9 +34,11 @@ def choose(load: Path | None, save: Path | None, iteration: int | None) -> tuple
     if load is not None and folder is not None:
         return folder, _trained_again(folder, iteration) if load == save else None
     if load is not None and is_file(load):
-        raise CheckpointError(f"load: {load} is a file", hint="give the folder that holds latest and global_step...")
+        raise CheckpointError(
+            f"load: {load} is a file", hint="give the folder that holds latest and global_step...", exit_code=2
+        )
     if load is not None and load != save and is_dir(load) and any(load.iterdir()):
-        raise CheckpointError(f"load: {load} holds files, but no checkpoint", hint=_way_from(load))
+        raise CheckpointError(f"load: {load} holds files, but no checkpoint", hint=_way_from(load), exit_code=2)
     if save is not None:
         restore_replaced(save)
     existing = saved_iterations(save) if save is not None else []

@@ -164,6 +164,7 @@ def _weights(family: Family, spec: ModelSpec, source: HfFolder, parameters: dict
         raise CheckpointError(
             f"{source.folder} has the weight {unused[0]}, which config.json does not name",
             hint="it is another model",
+            exit_code=2,
         )
     return {name: taken[name] for name in parameters}
 

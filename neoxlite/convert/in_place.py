@@ -75,7 +75,7 @@ class NeoxSource:
             dist.all_gather_object(problems, problem)
         for found in problems:
             if found is not None:
-                raise CheckpointError(found.message, hint=found.hint)
+                raise CheckpointError(found.message, hint=found.hint, exit_code=found.exit_code)
 
     def load_weights(self, engine: Any) -> None:
         """Copy each parameter, or this rank's slice of it."""

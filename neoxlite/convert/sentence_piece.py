@@ -34,6 +34,7 @@ def backend_of(path: Path) -> Backend:
             raise CheckpointError(
                 f"{path}: transformers cannot convert this SentencePiece model: {str(error).splitlines()[0]}",
                 hint="omit the tokenizer with --no-tokenizer and copy the .model beside the export",
+                exit_code=2,
             ) from None
     if made.handle_byte_fallback:
         from tokenizers import decoders

@@ -87,7 +87,9 @@ def _backend(cfg: NeoxConfig, tokenizer: Tokenizer) -> Backend:
 
         return backend_of(Path(cfg.vocab_file))
     raise CheckpointError(
-        f"tokenizer_type: {cfg.tokenizer_type} ({cfg.vocab_file}) has no form that transformers reads", hint=_LEAVE_OUT
+        f"tokenizer_type: {cfg.tokenizer_type} ({cfg.vocab_file}) has no form that transformers reads",
+        hint=_LEAVE_OUT,
+        exit_code=2,
     )
 
 
@@ -117,6 +119,7 @@ def _prove(target: Path, cfg: NeoxConfig, tokenizer: Tokenizer) -> None:
             raise CheckpointError(
                 f"{cfg.tokenizer_type}: AutoTokenizer cannot read the files: {str(error).splitlines()[0]}",
                 hint=_LEAVE_OUT,
+                exit_code=2,
             ) from None
         for text in _TEXTS:
             ours = tokenizer.encode(text)
@@ -125,6 +128,7 @@ def _prove(target: Path, cfg: NeoxConfig, tokenizer: Tokenizer) -> None:
                 raise CheckpointError(
                     f"{cfg.tokenizer_type}: AutoTokenizer gives other ids for {text[:24]!r} than training used",
                     hint=_LEAVE_OUT,
+                    exit_code=2,
                 )
 
 

@@ -95,6 +95,7 @@ class Upstream:
                 raise CheckpointError(
                     f"{path} is of ZeRO stage 3, whose weights lie in pieces over the replicas",
                     hint="let DeepSpeed's zero_to_fp32.py join them, or save with stage 1 or 2",
+                    exit_code=2,
                 )
         found = cls(folder, layers, slices, zero)
         found._check_complete()
@@ -208,6 +209,7 @@ class Upstream:
                     f"{self.folder}: {name} has the shape {list(found[name].shape)}, this configuration's "
                     f"{list(parameter.shape)}",
                     hint="give the configuration that the checkpoint was trained with",
+                    exit_code=2,
                 )
         self._refuse_unused(spec, used)
         return found
@@ -221,6 +223,7 @@ class Upstream:
         raise CheckpointError(
             f"{self.folder}: layer {layer} has no {local}, which this configuration asks for",
             hint="give the configuration that the checkpoint was trained with",
+            exit_code=2,
         )
 
     def _refuse_unused(self, spec: ModelSpec, used: set[tuple[int, str]]) -> None:
@@ -235,6 +238,7 @@ class Upstream:
                     raise CheckpointError(
                         f"{self.folder}: layer {layer} has {name}, which this configuration has not",
                         hint="give the configuration that the checkpoint was trained with",
+                        exit_code=2,
                     )
 
 

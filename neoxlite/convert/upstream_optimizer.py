@@ -44,7 +44,7 @@ def optimizer_of(
     for name, parameter in parameters.items():
         ranks = slices.get(name, {})
         if set(ranks) != set(range(upstream.tensor_size)):
-            raise CheckpointError(f"{upstream.folder} has no optimizer state of {name}", hint=_LEAVE_OUT)
+            raise CheckpointError(f"{upstream.folder} has no optimizer state of {name}", hint=_LEAVE_OUT, exit_code=2)
         added = counts_by_sum(name, spec)
         state[name] = {
             kind: _whole(upstream, name, parameter, ranks, kind, added=added and kind == MASTER) for kind in ranks[0]
@@ -142,6 +142,7 @@ def _stretches(file: PickledFile) -> Iterator[tuple[str, str, Weight]]:
         raise CheckpointError(
             f"{file.path} does not record which elements belong to which parameter (an older DeepSpeed wrote it)",
             hint=_LEAVE_OUT,
+            exit_code=2,
         )
     for group, table in enumerate(tables):
         sources = {
@@ -169,7 +170,7 @@ def _of_parameters(
         content = file.content()
         state = content.get("optimizer") if isinstance(content, dict) else None
         if not isinstance(state, dict) or not isinstance(state.get("state"), dict):
-            raise CheckpointError(f"{file.path} has no optimizer state of Adam", hint=_LEAVE_OUT)
+            raise CheckpointError(f"{file.path} has no optimizer state of Adam", hint=_LEAVE_OUT, exit_code=2)
         step = max(step, _most_steps(state))
         stage, rank = divmod(number, upstream.tensor_size)
         names = _order(_names_of_stage(upstream, cfg, spec, parameters, stage), parameters, len(state["param_groups"]))
@@ -178,6 +179,7 @@ def _of_parameters(
             raise CheckpointError(
                 f"{file.path} has optimizer state of {len(indices)} parameters, this configuration {len(names)}",
                 hint=f"give the configuration that the checkpoint was trained with, or {_LEAVE_OUT}",
+                exit_code=2,
             )
         for index, name in zip(indices, names, strict=True):
             # gpt_j_tied: GPT-NeoX has a second norm that takes no part.

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 
-from neoxlite.errors import NeoxliteError
+from neoxlite.errors import ConfigError, NeoxliteError
 from neoxlite.parallel.ranks import Ranks
 
 TIMEOUT_VARIABLE = "NEOXLITE_TIMEOUT_S"
@@ -87,7 +87,7 @@ def timeout_s() -> float:
     except ValueError:
         value = 0.0
     if not value > 0:
-        raise NeoxliteError(f"{TIMEOUT_VARIABLE}={text!r} is not a positive number", hint="give seconds, such as 600")
+        raise ConfigError(f"{TIMEOUT_VARIABLE}={text!r} is not a positive number", hint="give seconds, such as 600")
     return value
 
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from neoxlite.errors import NeoxliteError
+from neoxlite.errors import ConfigError, NeoxliteError
 
 _DEFAULT_PORT = 29500
 _LAST_PORT = 65535
@@ -68,8 +68,9 @@ def ranks_from_environment(environ: Mapping[str, str] | None = None) -> Ranks:
     """Return this process's ranks; under MPI without MASTER_ADDR all processes must call this together.
 
     Raises:
-        NeoxliteError: a variable is missing or no number, the world is not the asked one (NEOXLITE_WORLD_SIZE), or no
+        ConfigError: a variable is missing or no number, the world is not the asked one (NEOXLITE_WORLD_SIZE), or no
             address of rank 0 can be found.
+        NeoxliteError: mpi4py, which would find that address, cannot be used.
     """
     env = os.environ if environ is None else environ
     source = _source(env)
@@ -81,11 +82,11 @@ def ranks_from_environment(environ: Mapping[str, str] | None = None) -> Ranks:
         rank, world_size = _number(env, (rank_name,), source), _number(env, size_names, source)
         local_rank = _number(env, local_names, source, default=0 if world_size == 1 else None)
         if not 0 <= rank < world_size:
-            raise NeoxliteError(
+            raise ConfigError(
                 f"{source} gives rank {rank} of a world of {world_size}", hint=f"check {rank_name} and {size_names[0]}"
             )
         if local_rank < 0:
-            raise NeoxliteError(f"{source} gives local rank {local_rank}", hint=f"check {local_names[0]}")
+            raise ConfigError(f"{source} gives local rank {local_rank}", hint=f"check {local_names[0]}")
         ranks = Ranks(
             rank=rank,
             world_size=world_size,
@@ -114,7 +115,7 @@ def _refuse_half(env: Mapping[str, str]) -> None:
     """Refuse one of torchrun's two variables without the other: each rank would train alone."""
     for name, other in (("RANK", "WORLD_SIZE"), ("WORLD_SIZE", "RANK")):
         if name in env and other not in env and (name, env[name]) != ("WORLD_SIZE", "1"):
-            raise NeoxliteError(
+            raise ConfigError(
                 f"{name}={env[name]} is set, but {other} is not",
                 hint=f"start all ranks with one launcher, which sets both; for a single process: unset {name}",
             )
@@ -126,11 +127,11 @@ def _number(env: Mapping[str, str], names: tuple[str, ...], source: str, default
             try:
                 return int(env[name])
             except ValueError:
-                raise NeoxliteError(
+                raise ConfigError(
                     f"{name}={env[name]!r} is not a number", hint=f"it should come from {source}: check the launch line"
                 ) from None
     if default is None:
-        raise NeoxliteError(
+        raise ConfigError(
             f"started by {source}, but {' or '.join(names)} is not set",
             hint="start all ranks with one launcher, and forward its variables",
         )
@@ -141,7 +142,7 @@ def _check_world_size(env: Mapping[str, str], ranks: Ranks) -> None:
     asked = env.get("NEOXLITE_WORLD_SIZE")
     if asked is None or asked == str(ranks.world_size):
         return
-    raise NeoxliteError(
+    raise ConfigError(
         f"{asked} ranks were requested (NEOXLITE_WORLD_SIZE), but the world has {ranks.world_size} ({ranks.source})",
         hint="check the launcher's number of processes and nodes",
     )
@@ -150,7 +151,7 @@ def _check_world_size(env: Mapping[str, str], ranks: Ranks) -> None:
 def _rendezvous(env: Mapping[str, str], ranks: Ranks) -> tuple[str, int]:
     port = _number(env, ("MASTER_PORT",), ranks.source, default=0)
     if not 0 <= port <= _LAST_PORT:
-        raise NeoxliteError(f"MASTER_PORT={port} is not a port", hint=f"give a number from 1 to {_LAST_PORT}")
+        raise ConfigError(f"MASTER_PORT={port} is not a port", hint=f"give a number from 1 to {_LAST_PORT}")
     address = env.get("MASTER_ADDR")
     if address:
         return address, port or _DEFAULT_PORT
@@ -160,7 +161,7 @@ def _rendezvous(env: Mapping[str, str], ranks: Ranks) -> tuple[str, int]:
     if ranks.source == "Slurm" and nodes:
         # All ranks must find the same port without talking: spread jobs over 20000-39999 by their id.
         return first_host(nodes), port or 20000 + _number(env, ("SLURM_JOB_ID",), "Slurm", default=0) % 20000
-    raise NeoxliteError(
+    raise ConfigError(
         f"MASTER_ADDR is not set ({ranks.source}, rank {ranks.rank} of {ranks.world_size})",
         hint="export MASTER_ADDR (host of rank 0) and MASTER_PORT before the launch",
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from neoxlite.errors import NeoxliteError
+from neoxlite.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -38,5 +38,5 @@ def peak_tflops(environ: Mapping[str, str] | None = None) -> float | None:
     except ValueError:
         peak = math.nan
     if not 0 < peak < math.inf:
-        raise NeoxliteError(f"NEOXLITE_PEAK_TFLOPS={text!r} is not a peak", hint="give TFLOP/s, such as 989")
+        raise ConfigError(f"NEOXLITE_PEAK_TFLOPS={text!r} is not a peak", hint="give TFLOP/s, such as 989")
     return peak

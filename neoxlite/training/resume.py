@@ -83,7 +83,9 @@ def find_start(cfg: NeoxConfig) -> Start:
     finetune = bool(getattr(cfg, "finetune", False))
     folder, warning = choose(_path(cfg.load), _path(cfg.save), cfg.iteration)
     if folder is None and finetune:
-        raise CheckpointError(f"finetune: load: {cfg.load} has no checkpoint", hint="give the folder of one in load")
+        raise CheckpointError(
+            f"finetune: load: {cfg.load} has no checkpoint", hint="give the folder of one in load", exit_code=2
+        )
     if folder is None:
         return Start(None, warning)
     if finetune and is_same(cfg.load, cfg.save):

@@ -19,12 +19,15 @@ def test_which_checkpoint_is_found(made: Path) -> None:
     with pytest.raises(CheckpointError, match="iteration 7") as caught:
         find(made, 7)
     assert caught.value.hint == "present: 5, 10"
+    assert caught.value.exit_code == 2  # docs/job-file.md: the input was refused
     (made / "latest").write_text("global_step12")
-    with pytest.raises(CheckpointError, match="global_step12"):
+    with pytest.raises(CheckpointError, match="global_step12") as caught:
         find(made)
+    assert caught.value.exit_code == 2
     (made / "latest").unlink()
-    with pytest.raises(CheckpointError, match="no file 'latest'"):
+    with pytest.raises(CheckpointError, match="no file 'latest'") as caught:
         find(made)
+    assert caught.value.exit_code == 2
     assert find(made / "nowhere") is None
 
 
@@ -46,10 +49,12 @@ def test_where_a_run_starts(made: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (other / "notes.txt").write_text("x")
-    with pytest.raises(CheckpointError, match="holds files, but no checkpoint"):
+    with pytest.raises(CheckpointError, match="holds files, but no checkpoint") as caught:
         choose(other, empty, None)
-    with pytest.raises(CheckpointError, match="is a file"):
+    assert caught.value.exit_code == 2
+    with pytest.raises(CheckpointError, match="is a file") as caught:
         choose(other / "notes.txt", None, None)
+    assert caught.value.exit_code == 2
     with pytest.raises(CheckpointError, match="iteration: 5 is to be loaded, but load is not set"):
         choose(None, empty, 5)
 

@@ -95,8 +95,9 @@ def test_first_host_of_a_node_list(nodelist: str, host: str) -> None:
 )
 def test_wrong_environments_are_refused(environ: dict[str, str], message: str) -> None:
     """A damaged or incomplete environment, or a world of the wrong size, is named before anything can hang."""
-    with pytest.raises(NeoxliteError, match=message):
+    with pytest.raises(NeoxliteError, match=message) as caught:
         ranks_from_environment({**MASTER, **environ})
+    assert caught.value.exit_code == 2
 
 
 def test_torchrun_without_an_address_is_refused() -> None:
