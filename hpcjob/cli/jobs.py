@@ -52,7 +52,7 @@ def as_dict(record: Record, status: Status) -> dict[str, Any]:
         **describe(record),
         "state": status.state.value,
         "exit_code": code,
-        "meaning": None if code is None else meaning(code),
+        "meaning": None if code is None else meaning(code, status.state),
         "reason": status.reason,
         "source": status.source,
     }
@@ -100,7 +100,7 @@ def note_of(status: Status) -> str | None:
 
     if status.state is State.PENDING and (never := never_starts(status.reason)):
         return f"{status.reason}: cannot start, it {never.why}"
-    told = None if status.exit_code is None else meaning(status.exit_code)
+    told = None if status.exit_code is None else meaning(status.exit_code, status.state)
     if status.is_clean_stop:
         return f"{told}: submit it again to continue"
     return told or status.reason

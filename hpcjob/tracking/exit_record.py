@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from hpcjob import exitcodes
 from hpcjob.regular import read_regular
+from hpcjob.states import State
 
 _Kind = TypeVar("_Kind", bound=msgspec.Struct)
 _MAX_BYTES = 100_000
@@ -18,6 +19,8 @@ _MEANINGS = {
     exitcodes.STOPPED_ON_REQUEST: "stopped on request",
     exitcodes.CHECK_FAILED: "a check before the launch failed",
 }
+ENDS_BY_REQUEST = {State.TIMEOUT: "ended at its walltime", State.PREEMPTED: "preempted"}
+"""States of jobs that their scheduler ended by a request to stop, of which the trainer knows no more than that."""
 
 
 class ExitRecord(msgspec.Struct, frozen=True):
@@ -70,6 +73,8 @@ def _read(path: str, kind: type[_Kind]) -> _Kind | None:
         return None
 
 
-def meaning(code: int) -> str | None:
-    """Return what a job's exit code says, if it is one of ours."""
+def meaning(code: int, state: State) -> str | None:
+    """Return what a job's exit code says, if it is one of ours; of a stop that its scheduler asked for, that."""
+    if code == exitcodes.STOPPED_ON_REQUEST:
+        return ENDS_BY_REQUEST.get(state, _MEANINGS[code])
     return _MEANINGS.get(code)

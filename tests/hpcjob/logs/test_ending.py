@@ -332,3 +332,35 @@ def test_a_job_that_waits(
     for command in ("tail", "explain"):
         assert main([command, "12"]) == 0
         assert capsys.readouterr().err.endswith(told.format(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("iteration", "checkpoint", "where"),
+    [(0, None, ", at iteration 0, without a checkpoint"), (40, "ckpt", ", saved iteration 40")],
+)
+def test_a_stop_that_the_walltime_asked_for(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    iteration: int,
+    checkpoint: str | None,
+    where: str,
+) -> None:
+    """Schedulers begin that end by SIGTERM, which a trainer takes as a request; nobody else has asked."""
+    recorded(tmp_path, monkeypatch, {"state": State.TIMEOUT, "exit_code": 86})
+    log = AFTERMATH.format(code=86)
+    job(tmp_path, log, 86, signal="TERM", outcome="stopped", iteration=iteration, checkpoint=checkpoint)
+    verdict = explain(capsys, "12")
+    assert (verdict["code"], verdict["cause"]) == (65, f"the scheduler ended the job at its walltime{where}")
+    assert main(["status", "12"]) == 0
+    assert "request" not in capsys.readouterr().out
+
+
+def test_a_job_that_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That nothing was found so far is no word on how it ends."""
+    recorded(tmp_path, monkeypatch)
+    queue(tmp_path, monkeypatch, "RUNNING", "None")
+    (tmp_path / "12_job.out").write_text("working\n")
+    verdict = explain(capsys, "12")
+    assert verdict["code"] == 0
+    assert verdict["cause"].startswith("the job is RUNNING; so far no error")
