@@ -60,7 +60,7 @@ def plot(
     from hpcjob.errors import InputError
 
     if as_json and output is not None:
-        raise InputError("--json and --output: one of them", hint="--json writes to standard output.")
+        raise InputError("--json and --output: one of them", hint="--json writes to standard output")
     wanted = _checked(metrics)
     kind = _kind(output)
     runs = runs_from_options(jobs, merge, first, last)

@@ -83,7 +83,7 @@ def tail(
     \b
     JSON: each object has "event" (docs/logs.md lists them), "source" and
     "offset" (file and byte), and "host", "rank", "time" where known. A field
-    that the log does not tell is left out; null is a number that is not finite
+    that the log does not have is omitted; null is a number that is not finite
     (a loss of NaN).
     """
     from hpcjob.logs.filters import LineFilter, parse_pattern, parse_ranks

@@ -258,7 +258,7 @@ def _decoded(text: bytes) -> Line:
     elif line.scheduler not in get_args(SchedulerName):
         raise ValueError(f"no scheduler {line.scheduler!r}")
     elif line.element_of is not None:
-        raise ValueError("an element of an array, which is no record of its own")
+        raise ValueError("an element of an array, which has no record of its own")
     elif not (line.directory.startswith("/") and (not line.log or line.log.startswith("/"))):
         raise ValueError("a relative path")
     if not _ID.fullmatch(line.id):
