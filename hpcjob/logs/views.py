@@ -7,10 +7,12 @@ A view *picks* items from a line, which may happen several times for the same li
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeGuard, TypeVar
+
+import msgspec
 
 from hpcjob.logs import parse
-from hpcjob.logs.events import Event, Iteration, LogLine, Validation, origin
+from hpcjob.logs.events import Checkpoint, Event, Iteration, LogLine, Validation, origin
 from hpcjob.logs.file_tail import alone
 from hpcjob.logs.lines import Line
 from hpcjob.logs.metrics import Metrics, sequence_length
@@ -83,7 +85,8 @@ class LossView:
     """The iteration table.
 
     DeepSpeed's pipeline engine and the trainer may both print a line for an iteration: the engine's comes first and is
-    held back until it is clear that the other does not come. Rows before the first iteration wait for it, since it
+    held back until it is clear that the other does not come. So is the line of a load that tells the path alone: the
+    iteration stands in the next one. Rows before the first iteration wait for it, since it
     tells how wide the columns are.
 
     Args:
@@ -100,7 +103,7 @@ class LossView:
         self._metrics = metrics
         self._one_run = one_run and not output.json
         self._table = IterationTable(tokens=False)
-        self._held: Iteration | None = None
+        self._held: Event | None = None
         self._early: list[Event] = []
         self._training = TrainingReader()
         self._before: tuple[int, str | None, float | None] | None = None
@@ -145,20 +148,22 @@ class LossView:
     def accept(self, item: Event) -> None:
         if isinstance(item, Iteration) and ((self._one_run and self._told_by_another(item)) or self._is_copy(item)):
             return
-        if isinstance(item, Iteration):
-            held, self._held = self._held, None
-            if held is not None and held.iteration != item.iteration:
-                self._show(held)
-            if item.shape == "deepspeed":
-                self._held = item
-                return
+        held, self._held = self._held, None
+        if isinstance(held, Checkpoint) and _is_load(item, with_path=False):
+            item = msgspec.structs.replace(item, path=held.path)
+        elif held is not None and not _is_of_engine(held, item):
+            self._show(held)
+        half = not self._output.json and _is_load(item, with_path=True)
+        if half or (isinstance(item, Iteration) and item.shape == "deepspeed"):
+            self._held = item
         else:
-            self._release()
-        self._show(item)
+            self._show(item)
 
     def grouping(self, item: Event) -> tuple[Hashable, Hashable]:
-        """What `accept` drops is no row of its own: copies by other ranks, and DeepSpeed's line of an iteration that
-        the trainer tells too."""
+        """What `accept` drops is no row of its own: copies by other ranks, DeepSpeed's line of an iteration that the
+        trainer tells too, and that of a load whose iteration is in the next one."""
+        if not self._output.json and isinstance(item, Checkpoint):
+            return _is_load(item, with_path=False) or None, _is_load(item, with_path=True) or None
         if self._output.json or not isinstance(item, Iteration) or item.iteration is None:
             return None, None
         if item.rank is None and item.shape == "steps":
@@ -251,6 +256,18 @@ class LossView:
             self._table.tokens = tokens
             self._output.text(self._table.header(), "header")
             self._rows_since_header = 0
+
+
+def _is_of_engine(held: Event, item: Event) -> bool:
+    """Whether the engine's line is of the iteration that the trainer tells now."""
+    return isinstance(held, Iteration) and isinstance(item, Iteration) and held.iteration == item.iteration
+
+
+def _is_load(event: Event, *, with_path: bool) -> TypeGuard[Checkpoint]:
+    """Whether an event is one half of a load: its path alone, or its iteration alone."""
+    if not isinstance(event, Checkpoint) or event.action != "loaded":
+        return False
+    return (event.path is not None) is with_path and (event.iteration is None) is with_path
 
 
 def _style(event: Event) -> str:

@@ -102,7 +102,8 @@ class SlurmScheduler(CommandScheduler):
     def shell_command(self, request: ShellRequest) -> list[str]:
         """``salloc``, and in it a step on the first node that takes nothing away from others (``--overlap``).
 
-        It has all of the job's CPUs there, but its one task would be bound to one, and what it starts with it.
+        It has all of the job's CPUs there; where the site binds tasks to cores (slurm.conf, TaskPluginParam), its one
+        task would be bound to one, with all that it starts.
         """
         options = request.without(*_NOT_OF_A_SHELL)
         step = ["--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none"]

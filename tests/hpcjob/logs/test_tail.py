@@ -262,6 +262,20 @@ def test_a_table_that_begins_with_a_checkpoint_has_one_header(
         assert rows[0].split()[3] == "tokens/s"  # whichever rows are shown
 
 
+def test_a_load_is_one_row(capsys: pytest.CaptureFixture[str], tmp_path: Path, golden: dict[str, Any]) -> None:
+    """GPT-NeoX tells path and iteration of one load on two lines; a load of weights alone has no iteration."""
+    log = tmp_path / "job.out"
+    load = "  successfully loaded ckpt/global_step10\n"
+    resumed = f"{load}Loading checkpoint and starting from iteration 10\n"
+    log.write_text(resumed + golden["iteration_line"][0]["line"] + resumed + load)
+    assert main(["tail", str(log), "--loss", "-n", "4"]) == 0
+    rows = [row.split() for row in capsys.readouterr().out.splitlines() if "loaded" in row]
+    told = ["checkpoint", "loaded:", "ckpt/global_step10"]
+    assert rows == [["10", *told], ["10", *told], told]
+    assert main(["tail", str(log), "--loss", "--json"]) == 0
+    assert capsys.readouterr().out.count('"loaded"') == 5
+
+
 def test_files_with_a_name_like_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
