@@ -80,12 +80,23 @@ def _loaded(saved: dict[str, Any]) -> Schedule:
     return Schedule(**saved)
 
 
-def resumed_schedule(configured: Schedule, saved: dict[str, Any], *, override: bool, use_checkpoint: bool) -> Schedule:
+def end_keys(cfg: Any) -> str:
+    """Return the keys that say where the decay ends, as they are set: ``train_iters: 1000``."""
+    if cfg.lr_decay_iters:
+        return f"lr_decay_iters: {cfg.lr_decay_iters}"
+    fraction = "" if cfg.lr_decay_fraction is None else f" with lr_decay_fraction: {cfg.lr_decay_fraction}"
+    return f"train_iters: {cfg.train_iters}{fraction}"
+
+
+def resumed_schedule(
+    configured: Schedule, saved: dict[str, Any], *, override: bool, use_checkpoint: bool, end: str = "train_iters"
+) -> Schedule:
     """Choose between the configuration's schedule and the checkpoint's.
 
     Args:
         override: override_lr_scheduler, keep the configuration's.
         use_checkpoint: use_checkpoint_lr_scheduler, take the checkpoint's.
+        end: `end_keys` of the configuration, for an error's message.
 
     Raises:
         ConfigError: both switches are set.
@@ -101,9 +112,12 @@ def resumed_schedule(configured: Schedule, saved: dict[str, Any], *, override: b
     if use_checkpoint or loaded == configured:
         return loaded
     now = configured.state()
-    changed = ", ".join(f"{key} {saved[key]} -> {now[key]}" for key in now if saved[key] != now[key])
+    # The end first: the warm-up is a share of it, so that another train_iters changes both.
+    keys = sorted((key for key in now if saved[key] != now[key]), key=lambda key: key != "end_iter")
+    changed = ", ".join(f"{key} {saved[key]} -> {now[key]}" for key in keys)
     raise CheckpointError(
-        f"the learning-rate schedule is not the checkpoint's: {changed}",
-        hint="set override_lr_scheduler: true to take the new one, or use_checkpoint_lr_scheduler: true for the old",
+        f"{f'{end}: ' if 'end_iter' in keys else ''}the learning-rate schedule is not the checkpoint's: {changed}",
+        hint=f"set override_lr_scheduler: true to continue on the new one, whose decay ends at {configured.end_iter}, "
+        f"or use_checkpoint_lr_scheduler: true to keep the checkpoint's, whose decay ends at {loaded.end_iter}",
         exit_code=2,
     )

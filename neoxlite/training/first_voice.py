@@ -15,7 +15,8 @@ from neoxlite.common.files import write_whole
 from neoxlite.errors import NeoxliteError
 from neoxlite.training.outcome import one_line
 
-_FIRST_S: Final = 2.0
+_FIRST_S: Final = 5.0
+"""Rank 0 has ended by then, and the launcher has seen it: torch alone takes a second or two to be put away."""
 
 
 @contextlib.contextmanager

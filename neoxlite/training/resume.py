@@ -22,7 +22,7 @@ from neoxlite.checkpoint.start import BEGAN_FROM, begun_before, choose, is_same
 from neoxlite.checkpoint.tokenizer_files import tokenizer_files
 from neoxlite.errors import CheckpointError, ConfigError
 from neoxlite.model.spec import ModelSpec
-from neoxlite.optim.schedule import Schedule, resumed_schedule
+from neoxlite.optim.schedule import Schedule, end_keys, resumed_schedule
 from neoxlite.training.run_data import DataState
 
 if TYPE_CHECKING:
@@ -171,6 +171,7 @@ def resume(
         saved["schedule"],
         override=bool(getattr(cfg, "override_lr_scheduler", False)),
         use_checkpoint=bool(getattr(cfg, "use_checkpoint_lr_scheduler", False)),
+        end=end_keys(cfg),
     )
     return Resumed(position, schedule, saved.get("losses", []))
 

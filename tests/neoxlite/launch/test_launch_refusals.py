@@ -103,7 +103,7 @@ def test_no_launch_inside_a_launch(variables: Mapping[str, str], waits: int, mon
     monkeypatch.setattr("neoxlite.training.first_voice.time.sleep", waited.append)
     with pytest.raises(ConfigError, match="one rank of a run already"):
         launch_settings(Request("train", ["configs/run.yml"]), {**NO_GPU, **variables})
-    assert waited == [2.0] * waits
+    assert waited == [5.0] * waits
 
 
 def test_files_of_a_training_are_looked_at_before_ranks_are_started(

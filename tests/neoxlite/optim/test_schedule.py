@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from neoxlite.errors import CheckpointError, ConfigError
-from neoxlite.optim.schedule import STYLES, Schedule, resumed_schedule
+from neoxlite.optim.schedule import STYLES, Schedule, end_keys, resumed_schedule
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "lr" / "lr.json").read_text())
 CASES = [case for case in GOLDEN["cases"] if case["inputs"]["lr_decay_style"] in STYLES]
@@ -52,8 +53,20 @@ def test_restart_keeps_takes_or_refuses_as_gpt_neox(case: dict[str, Any]) -> Non
 
 
 def test_a_changed_schedule_is_named_with_both_values() -> None:
-    """The refusal says which number changed from what to what."""
-    old = Schedule(1e-3, 1e-5, 10.0, 100, "cosine")
-    new = Schedule(1e-3, 1e-5, 10.0, 200, "cosine")
-    with pytest.raises(CheckpointError, match="end_iter 100 -> 200"):
-        resumed_schedule(new, old.state(), override=False, use_checkpoint=False)
+    """The refusal names the key that was changed, which number changed from what to what, and both ways on."""
+    keys = {"lr": 1e-3, "min_lr": 1e-5, "warmup": 0.0625, "lr_decay_style": "cosine", "lr_decay_iters": None}
+    longer = SimpleNamespace(**keys, lr_decay_fraction=None, train_iters=160)
+    old = Schedule(1e-3, 1e-5, 6.25, 100, "cosine")
+    with pytest.raises(CheckpointError) as caught:
+        resumed_schedule(
+            Schedule.from_config(longer), old.state(), override=False, use_checkpoint=False, end=end_keys(longer)
+        )
+    assert caught.value.message == (
+        "train_iters: 160: the learning-rate schedule is not the checkpoint's: end_iter 100 -> 160, "
+        "warmup_iter 6.25 -> 10.0"
+    )
+    assert "override_lr_scheduler: true to continue on the new one" in (caught.value.hint or "")
+    assert "use_checkpoint_lr_scheduler: true to keep" in (caught.value.hint or "")
+    other = dataclasses.replace(old, start_lr=2e-3)
+    with pytest.raises(CheckpointError, match=r"^the learning-rate schedule is not the checkpoint's: start_lr 0.001 "):
+        resumed_schedule(other, old.state(), override=False, use_checkpoint=False)

@@ -112,7 +112,7 @@ def test_rank_0_is_the_first_to_tell_an_error(tmp_path: Path, monkeypatch: pytes
         with pytest.raises(type(error)), rank_0_speaks_first(rank):
             raise error
         told.unlink()
-    assert waits == [2.0]
+    assert waits == [5.0]
 
 
 @pytest.mark.parametrize(
