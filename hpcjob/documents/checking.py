@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,6 +24,8 @@ _GOT = re.compile(r", got .*")
 _AT = re.compile(r" - at `(.*)`$")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")  # `[...]`, some value of a mapping, says nothing
 
+_WORK = ("train", "command", "steps")
+_KEYS_SHOWN = 3
 _NOT_THERE = object()
 _TYPES = {
     "int": "a whole number",
@@ -73,7 +76,9 @@ def _explain(message: str, document: Document, kind: type[msgspec.Struct], what:
     )
     if path == ("schema",):
         hint = "this hpcjob reads schema 1; a later one needs a later hpcjob"
-    better = _as_list(document, path, words) or _quoted(document, path, words)
+    better = (
+        _as_list(document, path, words) or _quoted(document, path, words) or _as_mapping(document, kind, path, words)
+    )
     return InputError(f"{where}: {words}", hint=better or hint)
 
 
@@ -100,6 +105,40 @@ def _as_list(document: Document, path: KeyPath, words: str) -> str | None:
     except ValueError:
         parts = [value]
     return f"write a list: {path[-1]}: {one_line(parts)}" if parts else None
+
+
+def _as_mapping(document: Document, kind: type[msgspec.Struct], path: KeyPath, words: str) -> str | None:
+    """Return how a value would stand where a mapping is wanted: below the first of its keys that takes the value."""
+    value = _value(document, path)
+    if not words.startswith(f"expected {_TYPES['object']}") or value is None or not isinstance(path[-1], str):
+        return None
+    info = _type_at(kind, path)
+    if isinstance(info, msgspec.inspect.DictType):
+        return f"write {_set_to(document, path, '{NAME: VALUE}')}"
+    ways = [way for struct in _structs(info) for way in _ways(struct, value)]
+    if not ways:
+        return None
+    key, others = ways[0][0], [name for name, _ in ways[1:]]
+    told = f"write {_set_to(document, path, f'{{{key}: {one_line(ways[0][1])}}}')}"
+    return f"{told}, or {', '.join(others)} in place of {key}" if 0 < len(others) <= _KEYS_SHOWN else told
+
+
+def _ways(struct: Any, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each key of a mapping that takes ``value`` without any other key, and what it takes: a list of it, too."""
+    for field in struct.fields:
+        for taken in (value, [value]):
+            try:
+                msgspec.convert({field.encode_name: taken}, struct.cls, strict=True)
+            except msgspec.ValidationError:
+                continue
+            yield field.encode_name, taken
+            break
+
+
+def _set_to(document: Document, path: KeyPath, text: str) -> str:
+    """Return how the key at ``path`` is set to the YAML ``text`` where it was set: by an option, or in a file."""
+    _, is_option, name = document.place(path).partition("--set ")
+    return f"--set '{name}={text}'" if is_option else f"{path[-1]}: {text}"
 
 
 def in_words(message: str) -> str:
@@ -143,9 +182,14 @@ def _key_of_trainer(document: Document, path: KeyPath) -> str | None:
         (key for key, one in works.items() if isinstance(one, dict) and isinstance(one.get("train"), dict)), None
     )
     name = str(path[-1]).replace("-", "_")
-    if above is None or len(path) > 1 or not (name in key_table() or name in old_key_table()):
-        return None
     option = document.place(path).partition("--set ")[2]
+    if len(path) > 1 or not (name in key_table() or name in old_key_table()):
+        return None
+    if above is None:
+        if option or not document.data.keys().isdisjoint(_WORK):
+            return None
+        file = document.place(path).rpartition(":")[0] or document.origin
+        return f"a configuration of the training is not a job file, which names it: train: {{configs: [{file}]}}"
     told = f"--set {above}train.set.{option}=VALUE" if option else f"it goes below {above}train.set"
     return f"a key of the training configuration: {told}"
 

@@ -48,6 +48,11 @@ from tests.hpcjob.loading.files import plan_of, refusal, settings, write
         ({"settings": ("name=123",)}, "--set name: expected text, got 123\nput it in quotes: --set 'name=\"123\"'"),
         ({"settings": ("limits.nofile=x",)}, "--set limits.nofile: 'x' is not a whole number or unlimited\n"),
         ({"settings": ("steps=[{}]",)}, "--set steps: steps[0]: `name` is missing\n"),
+        (
+            {"settings": ("python=venv",)},
+            "--set python: expected a mapping of keys to values, got 'venv'\n"
+            "write --set 'python={venv: \"venv\"}', or conda, executable in place of venv",
+        ),
         ({"settings": ("name.x=2",)}, "--set name.x: name is 'gpt-2.7B-dp', it holds no key 'x'\n"),
     ],
 )
@@ -71,6 +76,18 @@ def test_options_that_are_refused(own_place: Path, options: dict[str, Any], mess
         ("array: {lines: none.txt}", {}, "a.yml:2: array.lines: none.txt: No such file or directory\n"),
         ("after: ''", {}, "a.yml:2: after: an empty name\n"),
         ("steps: [{name: x}]", {}, "a.yml: train, command, steps: a job has one of these, this one has command and"),
+        (
+            "python: venv",
+            {},
+            "a.yml:2: python: expected a mapping of keys to values, got 'venv'\n"
+            'write python: {venv: "venv"}, or conda, executable in place of venv',
+        ),
+        (
+            "train: b.yml",
+            {},
+            "a.yml:2: train: expected a mapping of keys to values, got 'b.yml'\nwrite train: {configs: [\"b.yml\"]}",
+        ),
+        ("env: x", {}, "a.yml:2: env: expected a mapping of keys to values, got 'x'\nwrite env: {NAME: VALUE}"),
         ("queue: 'a b'", {}, "a.yml:2: queue: "),
         ("stage_out: [../x]", {}, "a.yml:2: stage_out: '../x' leads out of the scratch folder\n"),
         ("env: {HOST_KEY: x, RANK: '1'}", {}, "a.yml:2: env.RANK: is set by the job script itself\n"),
@@ -121,6 +138,15 @@ def test_words_of_other_tools_are_told_in_ours(own_place: Path, key: str, hint: 
     """What Slurm, submitit or people call a key."""
     write(own_place / "a.yml", f"command: [a]\n{key}: x\n")
     assert refusal(job="a.yml", profile="lab") == f"a.yml:2: job file has no key {key!r}\nhere it is {hint}"
+
+
+def test_a_training_configuration_is_not_a_job_file(own_place: Path) -> None:
+    """GPT-NeoX's spelling of its keys too; a key beside a job's own work stays an unknown key."""
+    for key in ("num_layers", "pipe-parallel-size"):
+        write(own_place / "125M.yml", f'{{"{key}": 1}}\n')
+        assert refusal(job="125M.yml", profile="lab").endswith("names it: train: {configs: [125M.yml]}")
+    write(own_place / "125M.yml", "command: [a]\nnum_layers: 1\n")
+    assert "configs" not in refusal(job="125M.yml", profile="lab")
 
 
 def test_mistakes_in_the_settings(own_place: Path) -> None:
