@@ -97,8 +97,10 @@ def _after(jobdir: Path) -> set[str]:
         return set()
     import yaml
 
+    from hpcjob.documents.coreyaml import CoreLoader
+
     try:
-        document = yaml.load(raw, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a safe loader
+        document = yaml.load(raw, Loader=CoreLoader)  # noqa: S506 - a safe loader
     except (yaml.YAMLError, ValueError, RecursionError):
         return set()
     return set(_texts(document.get("after") if isinstance(document, dict) else None))

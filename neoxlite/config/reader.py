@@ -27,8 +27,9 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SHOWN = 12  # files that a message lists
 _MOST_VALUES = 100_000  # of one file, each alias counted as what it stands for
 
-# What PyYAML raises for text that is not YAML, and what it lets through for values like !!bool x or 2026-13-45.
-YAML_ERRORS = (yaml.YAMLError, ValueError, KeyError, AttributeError, OverflowError, RecursionError)
+# What PyYAML lets through for values like !!bool x, !!int _ or 2026-13-45, and all of it with what is not YAML.
+_VALUE_ERRORS = (ValueError, LookupError, AttributeError, OverflowError)
+YAML_ERRORS = (yaml.YAMLError, RecursionError, *_VALUE_ERRORS)
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,7 @@ def _entries(loader: Any, node: yaml.MappingNode, path: Path) -> dict[str, Entry
         spelling = key_node.value
         try:
             value = loader.construct_object(value_node, deep=True)
-        except (ValueError, KeyError, AttributeError, OverflowError) as error:
+        except _VALUE_ERRORS as error:
             raise ConfigError(
                 f"{path}:{line}: {plain(spelling)}: the value is not what YAML takes it for", hint="put it in quotes"
             ) from error

@@ -16,6 +16,7 @@ from neoxlite.checkpoint.manifest import MANIFEST, Manifest
 from neoxlite.checkpoint.optimizer_state import MASTER, MOMENTS
 from neoxlite.checkpoint.tokenizer_files import FOLDER as TOKENIZER
 from neoxlite.common.paths import is_dir, is_file
+from neoxlite.config.reader import YAML_ERRORS
 from neoxlite.convert.hf_folder import HfFolder, is_hf_folder, read_json
 from neoxlite.convert.pickles import PickledFile
 from neoxlite.convert.tensor_file import TensorFile, dtype_name
@@ -139,7 +140,7 @@ def _weights(folder: Path, name: str, damage: list[str]) -> dict[str, Weight] | 
 def _tokenizer_of_config(path: Path, folder: Path) -> str | None:
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+    except (OSError, *YAML_ERRORS):
         return None
     kind = config.get("tokenizer_type", "GPT2BPETokenizer") if isinstance(config, dict) else None
     files = sorted(one.name for one in folder.iterdir() if one.is_file()) if folder.is_dir() else []

@@ -77,7 +77,7 @@ def test_one_that_completed_or_failed_has_none(tmp_path: Path) -> None:
     assert successor(read_index().records[-1], read_index()) == named
 
 
-@pytest.mark.parametrize("after", ["{notok: [20]}", "[21]", "{", "x: [", "\x01"])
+@pytest.mark.parametrize("after", ["{notok: [20]}", "[21]", "{", "x: [", "\x01", "!!int"])
 def test_what_does_not_say_so(tmp_path: Path, after: str) -> None:
     """Another condition, another id, a damaged job file."""
     record = submit(tmp_path, "20")

@@ -75,7 +75,7 @@ def test_assignments_are_yaml() -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["a", "=1", "a=[1", "a=\x07", "a=!!python/name:os.system", "a=2026-13-45", "a=!!bool x"]
+    "word", ["a", "=1", "a=[1", "a=\x07", "a=!!python/name:os.system", "a=2026-13-45", "a=!!bool x", "a=!!int"]
 )
 def test_wrong_assignments(word: str) -> None:
     """No equal sign, no key, or no YAML."""

@@ -255,6 +255,8 @@ def test_damaged_yaml_names_the_line(text: str, line: int, tmp_path: Path) -> No
         (b"seed: 2026-13-45\n", "a.yml:1: seed: the value is not what YAML takes it for"),
         (b"seed: !!bool x\n", "a.yml:1: seed: the value is not what YAML takes it for"),
         (b"seed: !!timestamp x\n", "a.yml:1: seed: the value is not what YAML takes it for"),
+        (b"seed: !!int\n", "a.yml:1: seed: the value is not what YAML takes it for"),
+        (b"optimizer: {params: {lr: !!float _}}\n", "a.yml:1: optimizer: the value is not what YAML takes it for"),
         (b"seed: " + b"9" * 5000, "a.yml:1: seed: "),
         (b"seed: 0x" + b"f" * 5000, "a.yml:1: seed must be a whole number, not a number beyond"),
         (b'"a\\nb": 1\n', "a.yml:1: 'a\\nb' is not a GPT-NeoX key"),
