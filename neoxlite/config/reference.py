@@ -5,13 +5,17 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import json
+import re
 from collections.abc import Iterable, Iterator
 
-from neoxlite.config.keys import Fate, Key, OldKey, Support, block_table, key_table, old_key_table
+from neoxlite.common.near import near
+from neoxlite.config.keys import Fate, Key, OldKey, Support, block_table, key_table, near_names, old_key_table
 from neoxlite.errors import ConfigError
 
 _BEGIN = "<!-- The tables from here on are written by: neoxlite config keys --markdown docs/configuration.md -->"
 _END = "<!-- end of the tables -->"
+_PARTS = re.compile("[._-]")
+_SHOWN = 4
 _GROUPS = {
     "DeepspeedConfig": "Batch, optimiser and DeepSpeed",
     "DeepspeedRunner": "Launching",
@@ -41,6 +45,17 @@ def find_keys(pattern: str | None) -> list[Key | OldKey]:
     pattern = pattern.replace("-", "_")
     wild = pattern if any(mark in pattern for mark in "*?[") else f"*{pattern}*"
     return [key for key in everything if fnmatch.fnmatchcase(key.name, wild)]
+
+
+def meant(pattern: str) -> str | None:
+    """Return a question with the keys that a pattern, which matches none, may have meant; None if none is like it."""
+    # A single word is compared with parts of names first: of whole names "iteration" is most like "atention".
+    known = () if _PARTS.search(pattern) else (part for key in find_keys(None) for part in _PARTS.split(key.name))
+    having = [key.name for part in near(pattern, known, most=1) for key in find_keys(part)]
+    if having[1:]:
+        return f"did you mean {', '.join(having[:_SHOWN])}{', ...' if having[_SHOWN:] else ''}?"
+    names = near_names(pattern) or having
+    return f"did you mean {' or '.join(names)}?" if names else None
 
 
 def kind(key: Key) -> str:

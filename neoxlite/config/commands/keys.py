@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from neoxlite.common.files import write_whole
-from neoxlite.config.keys import Key, Tier, near_names
-from neoxlite.config.reference import find_keys, json_row, renewed, text_row
+from neoxlite.config.keys import Key, Tier
+from neoxlite.config.reference import find_keys, json_row, meant, renewed, text_row
 from neoxlite.errors import ConfigError
 
 _WIDEST = 44
@@ -48,10 +48,7 @@ def keys(pattern: str | None, tiers: tuple[str, ...], as_json: bool, markdown: P
         return
     found = find_keys(pattern)
     if not found:
-        near = near_names(pattern or "")
-        raise ConfigError(
-            f"no key is like {pattern}", hint=f"did you mean {' or '.join(near)}?" if near else "try a part of the name"
-        )
+        raise ConfigError(f"no key is like {pattern}", hint=meant(pattern or "") or "try a part of the name")
     if tiers:
         found = [key for key in found if isinstance(key, Key) and key.tier.value in tiers]
     if as_json:

@@ -102,10 +102,14 @@ def test_keys_of_a_tier_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_keys_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
-    """A misspelt name: what was probably meant."""
+    """A misspelt name, or part of names: what was probably meant."""
     code, out, err = _keys(capsys, "num_layrs")
     assert (code, out) == (2, "")
     assert err.splitlines() == ["neoxlite: no key is like num_layrs", "          did you mean num_layers?"]
+    code, out, err = _keys(capsys, "rotray")
+    assert (code, out) == (2, "")
+    assert "did you mean rotary_pct, rotary_emb_base, " in err
+    assert _keys(capsys, "qqqqqqqq")[2].splitlines()[1:] == ["          try a part of the name"]
 
 
 @pytest.mark.parametrize(("name", "meant"), [("save_intervall", "checkpoint_factor"), ("weigt-decay", "weight_decay")])
