@@ -67,7 +67,12 @@ def _options() -> argparse.Namespace:
     add("--again", nargs="+", metavar="PATTERN", default=[], help="measure these again")
     add("--together", type=int, default=8, help="items that share the GPUs where that does no harm")
     add("--patience", type=float, default=1, help="factor of all time limits, for a busy machine")
-    add("--until-s", type=float, default=3600, help="begin no item after so many seconds")
+    add(
+        "--until-s",
+        type=float,
+        default=3600,
+        help="begin no item after so many seconds; what still runs 30 s later is ended",
+    )
     add("--fresh", action="store_true", help="a fresh process for each rank, rather than a forked one")
     add("--table", action="store_true", help="only print what is known")
     return parser.parse_args()

@@ -28,7 +28,7 @@ _KEPT, _KEPT_WHOLE = 36, 8
 34 in the formula of Megatron-LM without the two masks of dropout, and queries and keys behind their rotation.
 """
 _BETWEEN = 0.028
-"""Share of a step for norms and sums between the matrices, which each slice computes whole (docs/performance.md)."""
+"""Share of a step for norms and sums between the matrices, which each slice computes whole (docs/multi-gpu.md)."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from neoxlite.model.triton_library import why_no_triton
 from neoxlite.parallel.topology import Topology
 
 _FP8_WIDTH = 2048
-"""Hidden size from which fp8 pays: 0.94 times the speed at 768, 1.15 at 2,048 (docs/performance.md)."""
+"""Hidden size from which fp8 is faster; below, scales and casts cost more than the products save."""
 
 
 @dataclass
