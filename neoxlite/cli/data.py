@@ -34,8 +34,9 @@ def data() -> None:
     \b
     Examples:
       neoxlite data collect-python --output text
-      neoxlite data train-tokenizer --input text/train.jsonl --vocab-size 4096 --output tokenizer.json
-      neoxlite data tokenize --input text/train.jsonl --output-prefix train --append-eod \\
-          --tokenizer-type HFTokenizer --vocab-file tokenizer.json
+      neoxlite data train-tokenizer --input text/train.jsonl \\
+          --vocab-size 4096 --output tokenizer.json
+      neoxlite data tokenize --input text/train.jsonl --output-prefix train \\
+          --append-eod --tokenizer-type HFTokenizer --vocab-file tokenizer.json
       neoxlite data inspect train_text_document --tokenizer tokenizer.json
     """

@@ -43,7 +43,7 @@ def evaluate(
     \b
     Alone, or as one rank of torchrun, mpirun or srun:
       neoxlite evaluate run.yml --load checkpoints
-      neoxlite evaluate run.yml --load checkpoints --iteration 1000 --split test --json
+      neoxlite evaluate run.yml --load checkpoints --iteration 1000 --split test
 
     --n-grams needs one dataset in train_data_paths and one in valid_data_paths.
     """

@@ -47,7 +47,8 @@ def generate(
     \b
     Examples:
       neoxlite generate --load checkpoints --prompt "def main("
-      neoxlite generate --load checkpoints/global_step1000 --prompt "昔々" --temperature 0.8 --top-p 0.9
+      neoxlite generate --load checkpoints/global_step1000 --prompt "昔々" \\
+          --temperature 0.8 --top-p 0.9
       neoxlite generate --load checkpoints -i prompts.txt -o texts.jsonl
 
     What is not given comes from the keys of text generation. Without a prompt text_gen_type decides: unconditional

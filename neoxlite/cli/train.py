@@ -34,7 +34,8 @@ def train(
     Alone on this machine, or as one rank of torchrun, mpirun or srun:
       neoxlite train 125M.yml local_setup.yml
       torchrun --nproc-per-node 8 -m neoxlite train 2-7B.yml
-      neoxlite train run.yml --set train_iters=1000 --set optimizer.params.lr=3.0e-4
+      neoxlite train run.yml --set train_iters=1000 \\
+          --set optimizer.params.lr=3.0e-4
 
     A stop file (NEOXLITE_STOP_FILE), SIGTERM, SIGUSR1, SIGUSR2, SIGHUP or Ctrl-C saves a checkpoint and ends the run,
     with exit code 85 for the walltime and 86 otherwise; a second Ctrl-C ends it at once, with 130. Before the first

@@ -45,7 +45,8 @@ def diff(
     \b
     Examples:
       neoxlite config diff 1-3B 2-7B
-      neoxlite config diff 2-7B,runs/2.7B-1node-dp8 2-7B,runs/2.7B-1node-dp4-pp2 --world-size 8
+      neoxlite config diff 2-7B,runs/2.7B-1node-dp8 \\
+          2-7B,runs/2.7B-1node-dp4-pp2 --world-size 8
       neoxlite config diff checkpoints/global_step1000/configs/run.yml run.yml
     """
     overrides = parse_assignments(assignments)

@@ -16,6 +16,6 @@ def schema() -> None:
     \b
     For a file, with the YAML extension of VS Code, Vim, Emacs and others:
       neoxlite config schema > neox.schema.json
-      # yaml-language-server: $schema=neox.schema.json     (first line of the .yml)
+      # yaml-language-server: $schema=neox.schema.json   (first line of the .yml)
     """
     click.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))

@@ -53,8 +53,10 @@ def show(
     \b
     Examples:
       neoxlite config show 2-7B --world-size 16
-      neoxlite config show 2-7B runs/2.7B-1node-dp4-pp2 --world-size 8 --keys given
-      neoxlite config show model.yml local_setup.yml -d configs --set optimizer.params.lr=1e-4
+      neoxlite config show 2-7B runs/2.7B-1node-dp4-pp2 --world-size 8 \\
+          --keys given
+      neoxlite config show model.yml local_setup.yml -d configs \\
+          --set optimizer.params.lr=1e-4
       neoxlite config show 1-3B --gpu-memory 80
       neoxlite config show 20B --world-size 96 --vocab-size 50277 --json
     """

@@ -19,6 +19,12 @@ def command(folder: Path, iteration: int | None, as_json: bool) -> int:
     """Show what the model in FOLDER is: a checkpoint of neoxlite or of GPT-NeoX, or a Hugging Face folder.
 
     All files are checked; damaged ones are named, and the exit code is 1 then.
+
+    \b
+    Examples:
+      neoxlite convert inspect checkpoints
+      neoxlite convert inspect checkpoints --iteration 1000 --json
+      neoxlite convert inspect my-model
     """
     from neoxlite.convert.inspection import inspect
     from neoxlite.convert.sizes import size_text

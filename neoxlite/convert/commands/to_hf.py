@@ -17,7 +17,13 @@ _FAMILIES = {"neox": "gpt_neox", "llama": "llama", "mistral": "mistral"}
 @iteration_option
 @click.option("--architecture", type=click.Choice(list(_FAMILIES)), help="[default: the first that the model fits]")
 @dtype_option
-@click.option("--shard-gib", type=click.FloatRange(min=0, min_open=True), default=5.0, show_default=True)
+@click.option(
+    "--shard-gib",
+    type=click.FloatRange(min=0, min_open=True),
+    default=5.0,
+    show_default=True,
+    help="Most of one file of weights, in GiB.",
+)
 @click.option("--no-tokenizer", is_flag=True, help="Leave the tokenizer out.")
 @click.option("--prompt", metavar="TEXT", help="Compare the logits on this text.")
 def command(
@@ -37,7 +43,8 @@ def command(
     \b
     Examples:
       neoxlite convert to-hf checkpoints my-model
-      neoxlite convert to-hf checkpoints/global_step1000 my-model --architecture mistral --dtype bf16
+      neoxlite convert to-hf checkpoints/global_step1000 my-model \\
+          --architecture mistral --dtype bf16
     """
     from neoxlite.checkpoint.restore import folder_of
     from neoxlite.convert.compare import PROMPT

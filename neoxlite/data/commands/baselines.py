@@ -24,7 +24,8 @@ def command(train: str, valid: str, vocab_size: int | None, as_json: bool) -> No
 
     \b
     Example:
-      neoxlite data baselines --train train_text_document --valid valid_text_document
+      neoxlite data baselines --train train_text_document \\
+          --valid valid_text_document
     """
     result = measure_baselines(IndexedDataset(train), IndexedDataset(valid), vocab_size)
     if as_json:

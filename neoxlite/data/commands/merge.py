@@ -21,7 +21,8 @@ def command(prefixes: tuple[str, ...], folder: Path | None, output: str) -> None
 
     \b
     Example:
-      neoxlite data merge part_1of4_text_document part_2of4_text_document ... --output whole_text_document
+      neoxlite data merge part_1of2_text_document part_2of2_text_document \\
+          --output whole_text_document
     """
     if (folder is None) == (not prefixes):
         raise DataError("give either prefixes or --input FOLDER", hint="see `neoxlite data merge --help`")

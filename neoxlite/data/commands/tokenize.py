@@ -71,8 +71,8 @@ def command(
 
     \b
     Example:
-      neoxlite tokenize --input text/train.jsonl --output-prefix train --append-eod \\
-          --tokenizer-type HFTokenizer --vocab-file tokenizer.json --workers 4
+      neoxlite tokenize --input text/train.jsonl --output-prefix train \\
+          --append-eod --tokenizer-type HFTokenizer --vocab-file tokenizer.json
     """
     # Read by the tokenizers library when it starts its threads.
     os.environ["RAYON_NUM_THREADS"] = str(workers)

@@ -26,7 +26,8 @@ def command(inputs: list[str], output: Path, vocab_size: int, jsonl_keys: list[s
 
     \b
     Example:
-      neoxlite data train-tokenizer --input text/train.jsonl --vocab-size 4096 --output tokenizer.json
+      neoxlite data train-tokenizer --input text/train.jsonl \\
+          --vocab-size 4096 --output tokenizer.json
     """
     size = train_bpe(paths(inputs), output, vocab_size, keys=jsonl_keys, show_progress=on_terminal())
     if size < vocab_size:
