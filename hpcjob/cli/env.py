@@ -12,7 +12,13 @@ from neoxlite.common.printable import tell
 
 @click.group()
 def env() -> None:
-    """Make the Python environment of a cluster's jobs."""
+    """Make the Python environment of a cluster's jobs.
+
+    \b
+    Examples:
+      hpcjob env create -p abci3 --dest /groups/gxx/me/venv | less
+      hpcjob env create -p local --run
+    """
 
 
 @env.command(short_help="Print or run the script that makes it.")

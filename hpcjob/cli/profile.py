@@ -10,7 +10,14 @@ from neoxlite.common.printable import tell
 
 @click.group()
 def profile() -> None:
-    """List, show and check cluster profiles."""
+    """List, show and check cluster profiles.
+
+    \b
+    Examples:
+      hpcjob profile list
+      hpcjob profile show abci3
+      hpcjob profile check -p abci3
+    """
 
 
 @profile.command("list", short_help="List the profiles, one per line.")
