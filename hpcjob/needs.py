@@ -37,18 +37,22 @@ def check_needs(plan: Plan, *, is_first: bool = True) -> list[str]:
         Notes: files that are not here, where the nodes may see more than this machine, or an earlier job may make them.
 
     Raises:
-        InputError: the job is sure to fail; the message names the key.
+        InputError: the job is sure to fail; the message names the key, and the keys of further files.
     """
     is_local = plan.profile.scheduler.type == "local"
-    notes = []
+    notes: list[str] = []
+    lacking: list[str] = []
     with placed(plan.places, JobFile.__struct_fields__):
         if is_local:
             _check_limits(plan)
         for key, path in _missing(plan):
             told = f"{key}: {path} does not exist here"
             if is_first and not plan.after and (is_local or not path.startswith(("/", "~/"))):
-                raise InputError(told, hint=_HINT)
-            notes.append(f"{told}; a job that finds none ends before its launch")
+                lacking.append(told if not lacking else f"{key}: {path}")
+            else:
+                notes.append(f"{told}; a job that finds none ends before its launch")
+        if lacking:
+            raise InputError("; nor does ".join(lacking), hint=_HINT)
     return notes
 
 

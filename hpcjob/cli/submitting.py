@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from hpcjob.cli.options import plans_from_options, show_warnings
-from hpcjob.errors import HpcjobError, SchedulerError
+from hpcjob.errors import HpcjobError, InputError, SchedulerError
 from hpcjob.needs import check_needs
 from hpcjob.precheck import check_training
 from hpcjob.render import render
@@ -23,6 +24,31 @@ if TYPE_CHECKING:
     from hpcjob.tracking.submission import Prepared
 
 
+class Refusals:
+    """All that is found wrong before a submission, told together; what several jobs share is told once."""
+
+    def __init__(self) -> None:
+        self._errors: dict[str, InputError] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._errors)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep an InputError that is raised inside, and go on."""
+        try:
+            yield
+        except InputError as error:
+            self._errors.setdefault(str(error), error)
+
+    def tell(self) -> None:
+        """Tell each; raise the last, as who raises it alone does. Raises InputError."""
+        *others, last = self._errors.values()
+        for error in others:
+            tell(str(error).replace("\n", "\n        "))
+        raise last
+
+
 class Batch:
     """The jobs that one command submits.
 
@@ -34,7 +60,8 @@ class Batch:
         strict: whether a warning is refused.
 
     Raises:
-        InputError: one of them is refused; nothing has been submitted.
+        InputError: one of them is refused, for the last of the reasons, of which the others have been told; nothing has
+            been submitted.
     """
 
     def __init__(
@@ -44,12 +71,24 @@ class Batch:
         self._options = dict(options)
         self._chain = chain
         self._files = [self._plans(job, ()) for job in jobs]
+        refusals = Refusals()
         for number, plans in enumerate(self._files):
             for plan in plans:
-                found = [*check_needs(plan, is_first=not (chain and number)), *check_training(plan)] if check else []
+                found: list[str] = []
+                if check:
+                    with refusals.kept():
+                        found += check_needs(plan, is_first=not (chain and number))
+                    with refusals.kept():
+                        found += check_training(plan)
                 for note in [*plan.notes, *found]:
                     tell(f"note: {note}")
-                show_warnings(plan, strict=strict)
+                with refusals.kept():
+                    show_warnings(plan, strict=strict)
+        if refusals:
+            for prepared in self.prepared():
+                with refusals.kept():
+                    submission.check(prepared)
+            refusals.tell()
 
     @property
     def count(self) -> int:

@@ -49,7 +49,7 @@ def test_a_file_that_is_not_there(
     (folder / "part0").mkdir()
     (folder / "part0/x").touch()
     for profile in ("local", "lab"):
-        assert dry(keys, "-p", profile) == 2
+        assert dry(keys, "-p", profile, *SHARED) == 2
         assert capsys.readouterr().err == f"hpcjob: a.yml:2: {key}: {path} does not exist here\n{HINT}"
     assert dry(keys, "-p", "local", "--no-check") == 0
     capsys.readouterr()

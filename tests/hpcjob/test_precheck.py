@@ -52,6 +52,22 @@ def test_fewer_gpus_here_than_ranks(folder: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == ""
 
 
+def test_all_that_is_wrong_is_told_together(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files, configuration and account: one look, and what is right is not remarked."""
+    wrong = ["--set", "procs_per_node=3", "--set", "source=[a.sh, b.sh]", "--set", "python={venv: none}"]
+    wrong += ["-p", "abci3", "--set", "profile.paths.not_shared=[]", "--set", "launcher=mpirun"]
+    assert _dry(*wrong) == 2
+    out, error = capsys.readouterr()
+    told = [line for line in error.splitlines() if line.startswith("hpcjob: ") and ": note: " not in line]
+    lacking = "a.sh does not exist here; nor does source: b.sh; nor does python.venv: none/bin/activate"
+    assert told[0] == f"hpcjob: --set source: {lacking}"
+    assert len(told) == 3
+    assert error.count("\n        ") == 3, "each with its hint"
+    assert told[1].startswith("hpcjob: train: neoxlite would reject the configuration: ")
+    assert told[2].startswith("hpcjob: account: none given")
+    assert out == ""
+
+
 def test_the_number_of_ranks_is_the_jobs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Three ranks cannot share a batch of 8 in micro-batches of 2: the trainer's own equation, before the queue."""
     assert _dry("--set", "procs_per_node=3") == 2
