@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _RECORD = "_exit.json"
 _OUTCOME = "outcome.json"
 _CLEAN = {"saved_for_walltime": exitcodes.SAVED_FOR_WALLTIME, "stopped": exitcodes.STOPPED_ON_REQUEST}
-_FROM_OUTSIDE = ("TERM", "INT", "HUP", "QUIT")
+_FROM_OUTSIDE = ("TERM", "INT", "HUP", "QUIT", "ALRM", "PIPE")
 _KILLED = re.compile(r"killed by (?:signal )?(?:KILL|9)\b")
 _AGAIN = "Submit it again; a training run continues from its last checkpoint, unless a step of the job removes that."
 _BY_STATE = {

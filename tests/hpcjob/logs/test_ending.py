@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,14 @@ def test_a_job_that_never_started(
     assert verdict["fix"] == f"Look at what it came after: {look}. Then submit it again."
     (tmp_path / "12_job.out").write_text("working\n")
     assert explain(capsys, "12")["cause"] == "the job was cancelled"
+
+
+@pytest.mark.parametrize("name", ["TERM", "HUP", "ALRM", "PIPE"])
+def test_signals_from_outside(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
+    """Its script's record has the name of any signal that the script heeds."""
+    verdict = explain(capsys, job(tmp_path, "working\n", 128 + signal.Signals[f"SIG{name}"], signal=name))
+    cause = f"ended from outside by signal {name}: cancelled, or stopped by the scheduler"
+    assert (verdict["code"], verdict["cause"]) == (66, cause)
 
 
 def test_a_job_killed_by_kill(
