@@ -1,7 +1,8 @@
 """The elements of an array on this machine, which the array's own script runs one beside the other.
 
-``INDEX/ID_pid`` in the array's folder says which process runs an element and when it started, ``INDEX.timeout`` that it
-was ended at its walltime, ``INDEX.cancelled`` that it is not to start, or was asked to end.
+``INDEX/ID_pid`` in the array's folder says which process runs an element and when it started, ``INDEX.code`` with which
+code the array saw it end, ``INDEX.cancelled`` that it is not to start, or was asked to end. An element's exit record is
+there before the array has seen its end, and does not tell that its walltime was over.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from hpcjob.schedulers.base import JobRef, Report
 from hpcjob.schedulers.supervisor import processes
 from hpcjob.states import State
 
+_OVER = "124"  # timeout(1): the time was over
+
 
 def array(ref: JobRef) -> JobRef:
     """Return the array of an element."""
@@ -29,22 +32,23 @@ def report(ref: JobRef, whole: Report | None) -> Report | None:
     Args:
         whole: what is known of its array.
     """
-    cancelled, timed_out = _mark(ref, "cancelled"), _mark(ref, "timeout")
+    cancelled, seen = _mark(ref, "cancelled") is not None, _mark(ref, "code")
     started = _process(ref)
     if started is not None and processes.start_ticks(started[0]) == started[1]:
         return Report(State.COMPLETING, reason="asked to end") if cancelled else Report(State.RUNNING)
     if cancelled:
         return Report(State.CANCELLED)
-    if timed_out:
+    if seen == _OVER:
         return Report(State.TIMEOUT)
+    array_ended = whole is None or whole.state.ended
     if (ref.jobdir / f"{ref.id}_exit.json").exists():
-        return None
-    if whole is None or whole.state.ended:
+        return None if seen or array_ended else Report(State.COMPLETING)
+    if array_ended:
         if started is None:
             return Report(State.CANCELLED, reason="never started: its array has ended")
         return Report(State.FAILED, reason="its processes are gone, without an exit record")
     if started is None:
-        return Report(State.PENDING, reason=None if whole.state is State.RUNNING else whole.reason)
+        return Report(State.PENDING, reason=None if whole is None or whole.state is State.RUNNING else whole.reason)
     return Report(State.COMPLETING, reason="its last processes are being ended")
 
 
@@ -77,8 +81,12 @@ def _signal(started: tuple[int, int], number: signal.Signals) -> None:
             os.kill(started[0], number)
 
 
-def _mark(ref: JobRef, word: str) -> bool:
-    return (ref.jobdir.parent / f"{ref.index}.{word}").exists()
+def _mark(ref: JobRef, word: str) -> str | None:
+    """Return what the mark says, which may be nothing; None: there is none."""
+    try:
+        return (ref.jobdir.parent / f"{ref.index}.{word}").read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return None
 
 
 def _process(ref: JobRef) -> tuple[int, int] | None:

@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 86a21c49f3d9
+# template local.sh.j2 over base.sh.j2 and parts, sha256 d8084febd2a0
 # submit: bash FILE
 
 set -euo pipefail
@@ -25,7 +25,7 @@ if [[ ! $array_task ]]; then # this is the array: it runs this script again for 
       ! kill -0 "$pid" 2>/dev/null || continue
       code=0
       wait "$pid" || code=$?
-      ((code != 124)) || : >"$array_dir/${running[$pid]}.timeout" # of timeout(1)
+      echo "$code" >"$array_dir/${running[$pid]}.code" # 124 of timeout(1)
       bad=$((code == 85 || code == 86 ? 87 - code : code ? code + 2 : 0)) # what saved and ended as asked has not failed
       ((bad <= badness)) || badness=$bad worst=$code
       unset "running[$pid]"
