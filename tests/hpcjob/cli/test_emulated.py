@@ -110,7 +110,7 @@ def test_a_day(site: MakeSite, system: System, profile: str, switches: dict[str,
 
     job = place.submit("sleep 60")
     place.until("RUNNING")
-    assert "RUNNING; it goes on" in place.hpcjob("hold", "latest")[1]
+    assert "RUNNING; it continues" in place.hpcjob("hold", "latest")[1]
     code, out, _ = place.hpcjob("cancel", "latest")
     assert (code, job["id"] in out) == (0, True)
     place.until("CANCELLED")
