@@ -60,7 +60,7 @@ def test_slurm_hold_release_suspend_and_node_lost(user: User, bed: Testbed) -> N
     why = "it asks for more nodes than its partition allows"
     assert f"the job cannot start: {why}" in user.hpcjob("explain", large, check=False)
     user.hpcjob("cancel", large)
-    assert f"it could not have started: {why}" in user.hpcjob("explain", large, check=False)
+    assert f"it could never have started: {why}" in user.hpcjob("explain", large, check=False)
     user.run("scontrol", "suspend", second)
     user.wait_for_state(second, "SUSPENDED")
     user.run("scontrol", "resume", second)
