@@ -85,9 +85,9 @@ class Batch:
                 with refusals.kept():
                     show_warnings(plan, strict=strict)
         if refusals:
-            for prepared in self.prepared():
-                with refusals.kept():
-                    submission.check(prepared)
+            for plan in (plan for plans in self._files for plan in plans):
+                with refusals.kept():  # to render it may be refused, too
+                    submission.check(_prepared(plan, first=False))
             refusals.tell()
 
     @property

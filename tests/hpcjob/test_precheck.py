@@ -68,6 +68,21 @@ def test_all_that_is_wrong_is_told_together(folder: Path, capsys: pytest.Capture
     assert out == ""
 
 
+def test_what_rendering_refuses_hides_no_other_reason(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder that Slurm's --output cannot name, and a file that is not there."""
+    quoted = folder / 'a"b'
+    quoted.mkdir()
+    (quoted / "job.yml").write_text("schema: 1\nname: a\ncommand: [a]\nsource: [gone.sh]\n")
+    monkeypatch.chdir(quoted)
+    assert _dry("-p", "lab", "--set", "profile.paths.not_shared=[]") == 2
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("hpcjob: ")]
+    assert told[0] == "hpcjob: job.yml:4: source: gone.sh does not exist here"
+    assert told[1].startswith("hpcjob: jobdir: slurm cannot take")
+    assert len(told) == 2
+
+
 def test_the_number_of_ranks_is_the_jobs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Three ranks cannot share a batch of 8 in micro-batches of 2: the trainer's own equation, before the queue."""
     assert _dry("--set", "procs_per_node=3") == 2
