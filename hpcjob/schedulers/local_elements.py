@@ -41,7 +41,10 @@ def report(ref: JobRef, whole: Report | None) -> Report | None:
     if seen == _OVER:
         return Report(State.TIMEOUT)
     array_ended = whole is None or whole.state.ended
-    if (ref.jobdir / f"{ref.id}_exit.json").exists():
+    has_record = (ref.jobdir / f"{ref.id}_exit.json").exists()
+    if whole is not None and whole.state is State.UNKNOWN:  # its processes are of another machine
+        return None if has_record else whole
+    if has_record:
         return None if seen or array_ended else Report(State.COMPLETING)
     if array_ended:
         if started is None:

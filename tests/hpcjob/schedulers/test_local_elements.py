@@ -26,3 +26,15 @@ def test_an_end_that_the_array_has_not_seen_is_none(tmp_path: Path, code: str | 
     assert (None if told is None else told.state) is state
     if state is State.COMPLETING:
         assert local_elements.report(ref, Report(State.FAILED)) is None, "its array is gone: the record is all"
+
+
+def test_an_element_of_another_machine_is_known_by_its_record_alone(tmp_path: Path) -> None:
+    """Which process runs it says nothing here; nor has what an earlier script started left a code."""
+    element = tmp_path / "3"
+    element.mkdir()
+    ref, elsewhere = JobRef("5_3", element, array="5", index=3), Report(State.UNKNOWN, reason="was started on node01")
+    assert local_elements.report(ref, elsewhere) == elsewhere
+    (element / "5_3_pid").write_text("999999999 1")
+    assert local_elements.report(ref, elsewhere) == elsewhere
+    (element / "5_3_exit.json").write_text('{"code": 0, "signal": null, "time": "2026-12-01T00:00:00+00:00"}')
+    assert local_elements.report(ref, elsewhere) is None
