@@ -8,7 +8,7 @@
 #$ -t 1-3
 #$ -tc 2
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 ac783ba2a115
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 688fa114089d
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 # note: abci2: this system is out of service (status: closed)
 

@@ -10,7 +10,7 @@
 #PBS -J 0-2%2
 #PBS -r y
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 d00952dc1f16
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 ab19aff7e586
 # submit: qsub FILE
 
 set -euo pipefail

@@ -9,7 +9,7 @@
 #PBS -m n
 #PBS -r n
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 2beebe75968f
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 5ec35b444d21
 # submit: qsub FILE
 
 set -euo pipefail

@@ -11,7 +11,7 @@
 #PBS -v RTYPE=rt_HF,USE_SSH=1
 #PBS -m ae
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 a57622576a66
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 6f2e724cc089
 # submit: qsub FILE
 
 set -euo pipefail

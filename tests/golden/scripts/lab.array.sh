@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 191abd4acc3e
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 402908c72ea5
 # submit: sbatch FILE
 
 set -euo pipefail

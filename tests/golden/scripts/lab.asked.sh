@@ -12,7 +12,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 69ceabaeb17f
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 5919eff89d76
 # submit: sbatch FILE
 
 set -euo pipefail

@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 f2b5bc11f619
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 485825ae4392
 # submit: sbatch FILE
 
 set -euo pipefail

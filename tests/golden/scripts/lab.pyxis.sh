@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 f2b5bc11f619
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 485825ae4392
 # submit: sbatch FILE
 
 set -euo pipefail
@@ -116,7 +116,8 @@ container=$(mktemp "$jobdir/container.XXXXXX") # runs its words in the image
 {
   declare -p container_options
   echo "[[ ! \${HPCJOB_IN_IMAGE-} ]] || exec -- \"\$@\" # it is inside already"
-  echo "exec srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --overlap --cpu-bind=none --export=ALL,HPCJOB_IN_IMAGE=1 \"\${container_options[@]}\" \"\$@\""
+  # It has all CPUs of the job there, not those of one rank, which srun would take from the variable.
+  echo "exec env -u SRUN_CPUS_PER_TASK srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --overlap --cpu-bind=none --export=ALL,HPCJOB_IN_IMAGE=1 \"\${container_options[@]}\" \"\$@\""
 } >"$container"
 python=$container.python
 printf '#!/bin/bash\nexec bash %q python "$@"\n' "$container" >"$python"

@@ -13,7 +13,7 @@
 #SBATCH --no-requeue
 #SBATCH --comment=x
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 c6c8db3bb332
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 d0e0fde547d4
 # submit: sbatch FILE
 
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 604c411bf7a6
+# template local.sh.j2 over base.sh.j2 and parts, sha256 08c87fbe8a08
 # submit: bash FILE
 
 set -euo pipefail
@@ -25,7 +25,7 @@ if [[ ! $array_task ]]; then # this is the array: it runs this script again for 
       ! kill -0 "$pid" 2>/dev/null || continue
       code=0
       wait "$pid" || code=$?
-      echo "$code" >"$array_dir/${running[$pid]}.code" # 124 of timeout(1)
+      echo "$code" >"$array_dir/${running[$pid]}.code" || : # 124 of timeout(1); a full disk ends no array
       bad=$((code == 85 || code == 86 ? 87 - code : code ? code + 2 : 0)) # what saved and ended as asked has not failed
       ((bad <= badness)) || badness=$bad worst=$code
       unset "running[$pid]"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 604c411bf7a6
+# template local.sh.j2 over base.sh.j2 and parts, sha256 08c87fbe8a08
 # submit: bash FILE
 
 set -euo pipefail

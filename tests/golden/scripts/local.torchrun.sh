@@ -1,6 +1,6 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 f73d59aee04c
+# template local.sh.j2 over base.sh.j2 and parts, sha256 c92977c5d6be
 # submit: bash FILE
 
 set -euo pipefail

@@ -6,7 +6,7 @@
 #$ -l h_rt=01:00:00
 #$ -j y
 # TSUBAME 4.0, Institute of Science Tokyo: made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 94a060c564b2
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 e269e8c2a4d6
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 
 set -euo pipefail

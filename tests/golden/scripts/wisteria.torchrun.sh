@@ -9,7 +9,7 @@
 #PJM -o %n.%j.out
 #PJM --norestart
 # Wisteria/BDEC-01 Aquarius, the University of Tokyo: made by hpcjob 0.1.0
-# template pjm.sh.j2 over base.sh.j2 and parts, sha256 52585c828ecc
+# template pjm.sh.j2 over base.sh.j2 and parts, sha256 57eb5aa026e1
 # submit: pjsub FILE
 
 set -euo pipefail

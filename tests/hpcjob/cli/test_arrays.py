@@ -17,6 +17,7 @@ from hpcjob.tracking.index import read_index
 from tests.hpcjob.jobs import submit_local
 
 WORK = "echo value=$0; echo + >>times; sleep 0.4; echo - >>times; codes=(0 1 86); exit ${codes[$1]}"
+NO_ROOM = "mkdir $HPCJOB_JOBDIR.code; "  # for what the array notes of the element's end
 Hpcjob = Callable[..., tuple[int, str, str]]
 
 
@@ -55,7 +56,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def test_an_array_and_its_elements(here: Path, hpcjob: Hpcjob) -> None:
     """Throttled; one state, log and exit record an element; a failure goes before the larger code of a clean stop."""
-    job = write("many.yml", command=["bash", "-c", WORK, "{array.value}", "{array.index}"],
+    job = write("many.yml", command=["bash", "-c", NO_ROOM + WORK, "{array.value}", "{array.index}"],
                 array=["a b", "it's", "日本"], array_limit=1)  # fmt: skip
     code, out, _ = hpcjob("submit", job, "-p", "local", "--json")
     array = json.loads(out)["id"]

@@ -120,6 +120,9 @@ def test_srun_takes_cpus_per_task_again() -> None:
     by_mpirun = [plan(where, launcher="mpirun", cpus_per_gpu=8) for where in ("lab", "abci3")]
     told = ['env SRUN_CPUS_PER_TASK=64 "$mpirun" -np 16' in render(made) for made in by_mpirun]
     assert told == [True, False], "Open MPI starts its daemons by srun, one a node"
+    pyxis = profile("lab", scheduler={"pyxis": True})
+    image = render(plan(pyxis, cpus_per_gpu=8, launcher="srun", python={"container": {"image": "docker://x"}}))
+    assert "exec env -u SRUN_CPUS_PER_TASK srun --nodes=1 --ntasks=1 " in image, "one process, for which all are"
 
 
 def test_a_rank_asks_slurm_for_its_gpus_share_of_the_cores() -> None:
