@@ -38,7 +38,7 @@ def uses_direct_zero(cfg: Any, device: torch.device) -> tuple[bool, str | None]:
         return True, None
     if asked == "direct":
         raise ConfigError(
-            f"zero_optimization.implementation: direct does not go with {reason}",
+            f"zero_optimization.implementation: direct cannot be used: {reason}",
             hint="omit implementation, or set it to deepspeed",
         )
     return False, f"the steps are taken by DeepSpeed's own optimizer, which is slower: {reason}"

@@ -177,3 +177,6 @@ def test_auto_takes_it_on_the_gpus_of_a_node(config_of: Any, monkeypatch: pytest
     without, line = uses_direct_zero(cfg, torch.device("cuda"))
     assert not without
     assert "Triton is not installed" in str(line)
+    asked = config_of(precision="bfloat16", zero_optimization={"stage": 1, "implementation": "direct"})
+    with pytest.raises(ConfigError, match="direct cannot be used: Triton is not installed"):
+        uses_direct_zero(asked, torch.device("cuda"))

@@ -104,5 +104,5 @@ def test_direct_is_refused(config_of: Callable[..., Any], deepspeed_ready: None)
 
     zero = {"stage": 1, "implementation": "direct", **_CPU}
     cfg = config_of(zero_optimization=zero, bf16={"enabled": True})
-    with pytest.raises(ConfigError, match="does not go with zero_optimization"):
+    with pytest.raises(ConfigError, match="direct cannot be used: zero_optimization"):
         uses_direct_zero(cfg, torch.device("cpu"))
