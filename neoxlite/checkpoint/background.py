@@ -48,7 +48,8 @@ class BackgroundSaver:
     """Saves one checkpoint at a time behind training's back; every rank makes one, and calls each method together.
 
     Args:
-        on_disk: called in the writing thread with the folder of each checkpoint that is on the disk.
+        on_disk: called in the writing thread with the folder of each checkpoint that is on the disk, before older ones
+            are removed.
     """
 
     def __init__(self, engine: Any, on_disk: Callable[[Path], None] = lambda folder: None):
@@ -128,8 +129,7 @@ class BackgroundSaver:
         try:
             if ready is not None:
                 ready.synchronize()
-            folder = write(root, self._together, files, contents, keep_last=keep_last)
-            self._on_disk(folder)
+            folder = write(root, self._together, files, contents, keep_last=keep_last, on_disk=self._on_disk)
             self._done.append(Saved(int(contents.training["iteration"]), folder, time.monotonic() - began))
         except BaseException as error:  # raised again in the main thread
             self._error = error

@@ -85,18 +85,34 @@ class Together:
         return [result for result, _ in gathered]
 
 
-def save(root: Path, engine: Any, contents: Contents, *, keep_last: int | None = None) -> Path:
+def save(
+    root: Path,
+    engine: Any,
+    contents: Contents,
+    *,
+    keep_last: int | None = None,
+    on_disk: Callable[[Path], None] = lambda folder: None,
+) -> Path:
     """Write a checkpoint of ``engine`` under ``root`` and return its folder; every rank calls this.
+
+    Args:
+        on_disk: called with the folder when it is on the disk, before older ones are removed.
 
     Raises:
         CheckpointError: on every rank, if any of them cannot write. What was there before is untouched.
     """
     files = share_of(engine, with_optimizer=contents.with_optimizer)
-    return write(root, Together(engine.topology), files, contents, keep_last=keep_last)
+    return write(root, Together(engine.topology), files, contents, keep_last=keep_last, on_disk=on_disk)
 
 
 def write(
-    root: Path, together: Together, files: Iterable[TensorFile], contents: Contents, *, keep_last: int | None = None
+    root: Path,
+    together: Together,
+    files: Iterable[TensorFile],
+    contents: Contents,
+    *,
+    keep_last: int | None = None,
+    on_disk: Callable[[Path], None] = lambda folder: None,
 ) -> Path:
     """Write a checkpoint of which this rank has ``files``; as `save`, wherever the tensors come from."""
     iteration = int(contents.training["iteration"])
@@ -112,6 +128,7 @@ def write(
         if rank == 0:
             shutil.rmtree(temporary, ignore_errors=True)
         raise
+    on_disk(folder)
     if rank == 0 and keep_last:
         remove_old(root, keep_last, iteration)
     return folder

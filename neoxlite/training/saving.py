@@ -80,9 +80,8 @@ class Saves:
         iteration = int(contents.training["iteration"])
         began = time.perf_counter()
         if self._background is None:
-            folder = save(self._root, self._engine, contents, keep_last=self._keep_last)
+            folder = save(self._root, self._engine, contents, keep_last=self._keep_last, on_disk=self._on_disk)
             seconds = time.perf_counter() - began
-            self._on_disk(folder)
             self._report(SaveReport(iteration, folder, seconds, seconds, False, 0))
         else:
             self._background.start(self._root, contents, keep_last=self._keep_last)

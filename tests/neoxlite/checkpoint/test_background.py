@@ -235,6 +235,16 @@ def test_a_second_save_waits_for_the_first(tmp_path: Path, monkeypatch: pytest.M
     assert saved_iterations(tmp_path) == [4, 5]
 
 
+def test_a_checkpoint_is_told_before_older_ones_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a run that is ended during the removal, which may take long, would name one that is gone."""
+    saver = _Saver(torch.zeros(10), monkeypatch)
+    told: list[Path] = []
+    monkeypatch.setattr(save, "remove_old", lambda *_: told.extend(saver.on_disk))
+    saver.start(tmp_path, _contents(3), keep_last=1)
+    saver.wait()
+    assert told == [tmp_path / "global_step3"]
+
+
 def test_an_error_is_raised_by_the_next_call_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`failed` tells of it at once; the save after the next one works again."""
     saver = _Saver(torch.zeros(10), monkeypatch)
