@@ -83,8 +83,12 @@ def _order(weights: npt.NDArray[np.float64], size: int) -> npt.NDArray[np.uint8]
     count = max(1, min(_STRETCHES, size // _STRETCH_SAMPLES))
     length = -(-size // count)
     first = np.arange(count) * length
-    # Shares of the samples before each stretch, as whole numbers that add up to all of them.
-    begins = np.diff(np.rint(np.cumsum(weights) * first[:, None]), prepend=0.0, axis=1)
+    # What is due before each stretch, in whole numbers that add up to all of it: the largest remainders are rounded up,
+    # for what lags most is taken next. With small weights another guess would hold over many stretches.
+    due = weights * first[:, None]
+    begins = np.floor(due)
+    place = (begins - due).argsort(axis=1, kind="stable").argsort(axis=1)
+    begins += place < (first - begins.sum(axis=1))[:, None]
     ends, order = np.empty_like(begins), np.empty((count, length), np.uint8)
     todo = np.arange(count)
     while todo.size:

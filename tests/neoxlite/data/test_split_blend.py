@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from neoxlite.data import blending
 from neoxlite.data.blending import (
     blend_order,
     normalize_weights,
@@ -70,6 +71,24 @@ def test_the_order_does_not_depend_on_its_stretches(weights: list[float], monkey
     order, within = blend_order(shares, 1000)
     assert order.tolist() == expected
     assert [int(within[order == number].size) for number in range(len(shares))] == taken
+
+
+@pytest.mark.parametrize("weights", [[1e-5] * 20 + [1], [10.0 ** -(number / 4) for number in range(30)]])
+def test_stretches_are_rarely_made_again(weights: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With small weights either: from another guess one stretch after another was, 24 s for a million samples."""
+    made: list[int] = []
+    monkeypatch.setattr(blending, "_STRETCH_SAMPLES", 64)
+    real = blending._stretches
+
+    def counted(weights: Any, first: Any, taken: Any, length: int) -> Any:
+        made.append(first.size)
+        return real(weights, first, taken, length)
+
+    monkeypatch.setattr(blending, "_stretches", counted)
+    blend_order(normalize_weights(weights), 1024 * 64)
+    assert made[0] == 1024
+    assert len(made) < 100
+    assert sum(made) < 3 * 1024
 
 
 def test_weights_equal_upstreams(golden_json: Callable[[str], Any]) -> None:
