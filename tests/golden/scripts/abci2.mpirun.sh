@@ -6,11 +6,13 @@
 #$ -l h_rt=01:00:00
 #$ -j y
 # ABCI 2.0, AIST (closed): made by hpcjob 0.1.0
-# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 e269e8c2a4d6
+# template gridengine.sh.j2 over base.sh.j2 and parts, sha256 2dca94d5f33f
 # submit: qsub -g gex12345 FILE   (the group is taken on the command line only)
 # note: abci2: this system is out of service (status: closed)
 
 set -euo pipefail
+# Earlier ones take an empty array for a variable that is not set.
+((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) || { echo "hpcjob: check: bash: 4.4 is needed, this is $BASH_VERSION" && exit 87; }
 
 # --- Job folder ------------------------------------------------------------------------------------------------------
 job_id=${JOB_ID:?is set by Grid Engine: submit this script with qsub}

@@ -11,10 +11,12 @@
 #PBS -v RTYPE=rt_HF,USE_SSH=1
 #PBS -m ae
 # ABCI 3.0, AIST: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 6f2e724cc089
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 956d66ddf936
 # submit: qsub FILE
 
 set -euo pipefail
+# Earlier ones take an empty array for a variable that is not set.
+((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) || { echo "hpcjob: check: bash: 4.4 is needed, this is $BASH_VERSION" && exit 87; }
 
 # --- Job folder ------------------------------------------------------------------------------------------------------
 job_id=${PBS_JOBID:?is set by PBS: submit this script with qsub}

@@ -9,10 +9,12 @@
 #SBATCH --open-mode=append
 #SBATCH --no-requeue
 # a laboratory's Slurm cluster (copy and edit): made by hpcjob 0.1.0
-# template slurm.sh.j2 over base.sh.j2 and parts, sha256 5919eff89d76
+# template slurm.sh.j2 over base.sh.j2 and parts, sha256 52a28448e709
 # submit: sbatch FILE
 
 set -euo pipefail
+# Earlier ones take an empty array for a variable that is not set.
+((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) || { echo "hpcjob: check: bash: 4.4 is needed, this is $BASH_VERSION" && exit 87; }
 
 # --- Job folder ------------------------------------------------------------------------------------------------------
 job_id=${SLURM_JOB_ID:?is set by Slurm: submit this script with sbatch}

@@ -1,9 +1,11 @@
 #!/bin/bash
 # this machine: made by hpcjob 0.1.0
-# template local.sh.j2 over base.sh.j2 and parts, sha256 c92977c5d6be
+# template local.sh.j2 over base.sh.j2 and parts, sha256 3de63dcfa242
 # submit: bash FILE
 
 set -euo pipefail
+# Earlier ones take an empty array for a variable that is not set.
+((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) || { echo "hpcjob: check: bash: 4.4 is needed, this is $BASH_VERSION" && exit 87; }
 
 # --- Job folder ------------------------------------------------------------------------------------------------------
 job_id=$$

@@ -9,10 +9,12 @@
 #PBS -m n
 #PBS -r n
 # Miyabi-G, JCAHPC: made by hpcjob 0.1.0
-# template pbs.sh.j2 over base.sh.j2 and parts, sha256 916f90b17004
+# template pbs.sh.j2 over base.sh.j2 and parts, sha256 8c145686f702
 # submit: qsub FILE
 
 set -euo pipefail
+# Earlier ones take an empty array for a variable that is not set.
+((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) || { echo "hpcjob: check: bash: 4.4 is needed, this is $BASH_VERSION" && exit 87; }
 
 # --- Job folder ------------------------------------------------------------------------------------------------------
 job_id=${PBS_JOBID:?is set by PBS: submit this script with qsub}

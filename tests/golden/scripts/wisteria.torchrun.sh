@@ -9,10 +9,12 @@
 #PJM -o %n.%j.out
 #PJM --norestart
 # Wisteria/BDEC-01 Aquarius, the University of Tokyo: made by hpcjob 0.1.0
-# template pjm.sh.j2 over base.sh.j2 and parts, sha256 57eb5aa026e1
+# template pjm.sh.j2 over base.sh.j2 and parts, sha256 bdab60fc7833
 # submit: pjsub FILE
 
 set -euo pipefail
+# Earlier ones take an empty array for a variable that is not set.
+((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) || { echo "hpcjob: check: bash: 4.4 is needed, this is $BASH_VERSION" && exit 87; }
 
 # --- Job folder ------------------------------------------------------------------------------------------------------
 job_id=${PJM_SUBJOBID:-${PJM_JOBID:?is set by the scheduler: submit this script with pjsub}} # of a step ID_NUMBER
