@@ -74,10 +74,10 @@ class Manifest:
     @classmethod
     def _of(cls, content: Any, folder: Path) -> Manifest:
         """Return the manifest of ``folder`` out of parsed JSON. Raises ValueError if that is damaged."""
+        if isinstance(content, dict) and content.get("format", FORMAT) != FORMAT:  # it may have other keys
+            raise _OtherFormatError(f"format {content['format']!r} is unknown")
         if not isinstance(content, dict) or content.keys() - {"crc32"} != {"format", "files", "training"}:
             raise ValueError("it has other keys than format, crc32, training and files")
-        if content["format"] != FORMAT:
-            raise _OtherFormatError(f"format {content['format']!r} is unknown")
         wrong = _wrong(content["files"], content["training"])
         if wrong:
             raise ValueError(wrong)

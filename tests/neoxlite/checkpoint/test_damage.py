@@ -103,11 +103,17 @@ def _flip_a_bit_in_the_format_of_the_manifest(folder: Path) -> str:
     return "manifest.json: format 'neoxlite-3' is unknown"
 
 
+def _take_the_manifest_of_a_later_version(folder: Path) -> str:
+    (folder / "manifest.json").write_text('{"format": "neoxlite-2", "shards": [], "training": {}}')
+    return "manifest.json: format 'neoxlite-2' is unknown"
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         _flip_a_bit_in_a_key_of_the_manifest,
         _flip_a_bit_in_the_format_of_the_manifest,
+        _take_the_manifest_of_a_later_version,
         _truncate,
         _flip_a_bit,
         _remove_a_file,
