@@ -31,7 +31,8 @@ class PositionTables(Generic[_Tables]):
         there = 0 if kept is None else kept[0].shape[-2]
         if kept is not None and there >= length:
             return kept
-        made = self._make(max(length, 2 * there), device, dtype)
+        with torch.inference_mode(False):  # as those of a generation they could not be used in training
+            made = self._make(max(length, 2 * there), device, dtype)
         if device.type != "meta":
             self._kept[device, dtype] = made
         return made

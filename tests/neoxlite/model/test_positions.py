@@ -154,3 +154,12 @@ def test_tables_grow_by_doubling() -> None:
     tables.get(200, torch.device("cpu"), torch.float32)
     tables.get(7, torch.device("cpu"), torch.bfloat16)
     assert lengths == [10, 20, 40, 80, 160, 320, 7]
+
+
+def test_training_goes_on_after_a_generation() -> None:
+    """Tables that `generate` made under inference mode are saved for the backward pass too."""
+    model = model_of(pos_emb="rotary").train()
+    tokens = torch.zeros(1, 8, dtype=torch.long)
+    with torch.inference_mode():
+        model(tokens)
+    model(tokens, tokens).backward()
