@@ -194,7 +194,8 @@ def test_a_step_of_pjm_that_ends_before_the_next_is_submitted(
 
     monkeypatch.setattr(submission, "submit", slowly)
     files = [write("a.yml", command=["bash", "-c", f"{UNTIL_TOLD}; exit {code}"]),
-             write("b.yml", command=["true"]), write("c.yml", command=["true"])]  # fmt: skip
+             write("b.yml", command=["bash", "-c", "until [[ -e on ]]; do sleep 0.1; done"]),
+             write("c.yml", command=["true"])]  # fmt: skip
     rc, out, err = place.hpcjob("submit", *files, "-p", "site", "--account", "g", "--chain", "--json")
     ids = [json.loads(line)["id"] for line in out.splitlines()]
     number = int(ids[0].partition("_")[0])
@@ -206,6 +207,7 @@ def test_a_step_of_pjm_that_ends_before_the_next_is_submitted(
     assert rc == 0, err
     assert f"note: after: job {ids[0]} has ended (COMPLETED); there is nothing to wait for" in err
     assert ids == [f"{number}_0", f"{number + 1}_0", f"{number + 1}_1"]
+    Path("on").touch()
     assert [place.hpcjob("wait", job)[0] for job in ids] == [0, 0, 0]
 
 
